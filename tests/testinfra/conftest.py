@@ -1,0 +1,55 @@
+"""Hosts of the lab for the tests of a scenario: real ssh connections to the systems that the scenario made.
+
+`./run lab` writes an ssh configuration for each lab; GPUOPS_LAB_NAME says which lab is meant.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import testinfra
+
+Host = Any
+
+
+def lab_directory() -> Path:
+    """The state directory of the lab under test; the same rule as in tests/lab."""
+    cache = os.environ.get("GPUOPS_CACHE")
+    if not cache:
+        cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "gpuops")
+    return Path(cache) / "labs" / os.environ.get("GPUOPS_LAB_NAME", "lab")
+
+
+@pytest.fixture(scope="session")
+def connect() -> Callable[[str], Host]:
+    """A function from a host's name in the lab ("ctl", "n1", …) to its testinfra host, connected as root."""
+    config = lab_directory() / "ssh_config"
+    if not config.exists():
+        pytest.fail(f"no lab is up under {config.parent}")
+    known: dict[str, Host] = {}
+
+    def get(name: str) -> Host:
+        if name not in known:
+            known[name] = testinfra.get_host(f"ssh://{name}", ssh_config=str(config), controlpersist=60)
+        return known[name]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def ctl(connect: Callable[[str], Host]) -> Host:
+    return connect("ctl")
+
+
+@pytest.fixture(scope="session")
+def n1(connect: Callable[[str], Host]) -> Host:
+    return connect("n1")
+
+
+@pytest.fixture(scope="session")
+def n2(connect: Callable[[str], Host]) -> Host:
+    return connect("n2")

@@ -1,0 +1,93 @@
+"""Preflight refuses everything at once and each message names host, value and variable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gpuops.cluster.plugins.filter.preflight_problems import preflight_problems
+
+SUPPORTED = [{"id": "debian", "version": "12"}, {"id": "ubuntu", "version": "24.04"}]
+
+
+def host(name: str, **changes: Any) -> dict[str, Any]:
+    """A host with nothing wrong; changes go into the probe, or to the top where the key is there."""
+    probe = {
+        "hostname": name,
+        "os": {"id": "debian", "version": "12"},
+        "python": "3.11.2",
+        "free_mib": {"/": 50_000},
+        "resolves": {name: ["10.0.0.1"]},
+        "clock_offset_s": 0.0,
+        "clock_error_s": 0.01,
+    }
+    top = {"host": name, "address": f"addr-{name}", "answers": True, "reason": "", "gpu_models": [], "multi_node": True}
+    for key, value in changes.items():
+        (top if key in top else probe)[key] = value
+    return {**top, "probe": probe}
+
+
+def judge(*hosts: dict[str, Any], **options: Any) -> list[str]:
+    return preflight_problems(list(hosts), supported=SUPPORTED, **options)
+
+
+def test_nothing_wrong_says_nothing() -> None:
+    assert judge(host("n1"), host("n2"), free_mib={"/": 1000}) == []
+
+
+def test_a_silent_host_is_named_and_not_judged_further() -> None:
+    silent = {"host": "n2", "address": "a2", "answers": False, "reason": "timed out", "probe": {}}
+    assert judge(host("n1"), silent) == [
+        "n2: does not answer (timed out); check ansible_host and ansible_user",
+    ]
+
+
+def test_system_python_and_disk_are_named_together() -> None:
+    bad = host("n1", os={"id": "fedora", "version": "41"}, python="3.6.8", free_mib={"/": 10, "/var": 20})
+    messages = judge(bad, free_mib={"/": 100, "/var": 100, "/usr": 100})
+    assert len(messages) == 5
+    assert "n1: runs fedora 41; supported are debian 12, ubuntu 24.04 (preflight_supported_systems)" in messages
+    assert any("Python is 3.6.8, at least 3.9" in m for m in messages)
+    assert "n1: 20 MiB free on /var, 100 wanted for /var (preflight_free_mib)" in messages
+    assert "n1: 10 MiB free on /, 100 wanted for /usr (preflight_free_mib)" in messages
+
+
+def test_python_versions_compare_as_numbers() -> None:
+    assert judge(host("n1", python="3.10.1")) == []
+    assert "has no Python" in judge(host("n1", python=None))[0]
+
+
+def test_a_name_that_resolves_to_loopback_is_refused_only_with_several_nodes() -> None:
+    bad = {"n1": ["127.0.1.1"], "ctl": []}
+    messages = judge(host("n1", resolves=bad))
+    assert any("resolves n1 to 127.0.1.1" in m for m in messages)
+    assert any("cannot resolve ctl" in m for m in messages)
+    assert judge(host("n1", resolves=bad, multi_node=False)) == []
+
+
+def test_one_wrong_clock_is_named_alone() -> None:
+    messages = judge(host("a"), host("b", clock_offset_s=-600.0), host("c", clock_offset_s=0.2))
+    assert len(messages) == 1
+    assert messages[0].startswith("b: its clock is -600.")
+
+
+def test_a_slow_answer_does_not_make_a_clock_wrong() -> None:
+    assert judge(host("a"), host("b", clock_offset_s=6.0, clock_error_s=3.0)) == []
+
+
+def test_hosts_that_agree_are_right_even_where_the_control_node_is_wrong() -> None:
+    assert judge(host("a", clock_offset_s=-900.0), host("b", clock_offset_s=-900.1)) == []
+
+
+def test_two_hosts_with_one_address_or_one_name_are_refused() -> None:
+    messages = judge(host("a", address="10.0.0.1"), host("b", address="10.0.0.1", hostname="a"))
+    assert messages == [
+        "a, b: have the same address 10.0.0.1; correct ansible_host",
+        "a, b: have the same host name a; give each host its own with hostnamectl",
+    ]
+
+
+def test_mixed_models_are_refused_within_a_partition_only() -> None:
+    hosts = [host("a", gpu_models=["H100"]), host("b", gpu_models=["A100"]), host("c")]
+    assert judge(*hosts, partitions={"x": ["a"], "y": ["b", "c"]}) == []
+    (message,) = judge(*hosts, partitions={"main": ["a", "b", "c"]})
+    assert "partition main mixes GPU models (A100: b; H100: a)" in message
