@@ -9,13 +9,14 @@ DOCUMENTATION = r"""
 name: preflight_problems
 short_description: Everything that is wrong with the hosts of a run, as messages
 description:
-  - Judges what M(gpuops.cluster.host_probe), M(gpuops.cluster.gpu_facts) and the inventory say about all hosts of a run.
+  - Judges what M(gpuops.cluster.host_probe), M(gpuops.cluster.gpu_facts) and the inventory say of all hosts.
   - Each message names the host, the value seen and the variable to set.
 positional: _input
 options:
   _input:
     description: >-
-      One dictionary a host, with the keys C(host), C(address), C(answers), C(reason), C(probe), C(gpu_models), C(multi_node).
+      One dictionary a host, with the keys C(host), C(address), C(answers), C(reason), C(probe),
+      C(gpu_models), C(multi_node).
     type: list
     elements: dict
     required: true
@@ -68,9 +69,8 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 def _no_answer(host: Host) -> list[str]:
-    return [
-        f"{host['host']}: does not answer ({host.get('reason') or 'no reason given'}); check ansible_host and ansible_user"
-    ]
+    reason = host.get("reason") or "no reason given"
+    return [f"{host['host']}: does not answer ({reason}); check ansible_host and ansible_user"]
 
 
 def _system(host: Host, supported: list[dict[str, str]]) -> list[str]:
@@ -131,7 +131,7 @@ def _doubles(hosts: list[Host], what: str, value: Callable[[Host], str | None], 
 
 
 def _clocks(hosts: list[Host], limit: float) -> list[str]:
-    """Clocks are compared with their median (the control node's counts too), so that one wrong clock is named, not all the others."""
+    """Clocks are compared with their median, the control node's included, so that one wrong clock is named alone."""
     known = [h for h in hosts if h["probe"]["clock_offset_s"] is not None]
     if len(known) < 2:
         return []
@@ -142,7 +142,8 @@ def _clocks(hosts: list[Host], limit: float) -> list[str]:
         away = host["probe"]["clock_offset_s"] - middle
         if abs(away) - host["probe"]["clock_error_s"] > limit:
             messages.append(
-                f"{host['host']}: its clock is {away:+.1f} s from the other hosts'; start a time service, or raise preflight_clock_offset_s ({limit})"
+                f"{host['host']}: its clock is {away:+.1f} s from the other hosts'; "
+                f"start a time service, or raise preflight_clock_offset_s ({limit})"
             )
     return messages
 
@@ -158,7 +159,8 @@ def _gpu_models(hosts: list[Host], partitions: dict[str, list[str]]) -> list[str
         if len(seen) > 1:
             parts = "; ".join(f"{model}: {', '.join(who)}" for model, who in sorted(seen.items()))
             messages.append(
-                f"partition {partition} mixes GPU models ({parts}); split it in slurm_partitions, or set preflight_mixed_gpus: true"
+                f"partition {partition} mixes GPU models ({parts}); "
+                "split it in slurm_partitions, or set preflight_mixed_gpus: true"
             )
     return messages
 
