@@ -1,0 +1,90 @@
+# Copyright (c) The gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Package downloads are kept between runs: apt-cacher-ng in a container of its own, reached by every lab."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from . import network
+from .podman import Podman
+
+NAME = "gpuops-apt-cache"
+PORT = 3142
+
+# Nodes ask this script before each download: the cache when it answers, else the mirror itself.
+PROXY_SCRIPT = """\
+#!/bin/bash
+if timeout 1 bash -c '</dev/tcp/{address}/{port}' 2>/dev/null; then echo http://{address}:{port}/; else echo DIRECT; fi
+"""
+
+
+def configuration(upstream: str | None) -> str:
+    """apt-cacher-ng's settings: a plain proxy, no rewriting of mirror names, errors not cached."""
+    lines = [
+        "CacheDir: /var/cache/apt-cacher-ng",
+        "LogDir: /var/log/apt-cacher-ng",
+        "SupportDir: /usr/lib/apt-cacher-ng",
+        f"Port: {PORT}",
+        "ForeGround: 1",
+        "AllowUserPorts: 0",
+        "PassThroughPattern: .*",
+        "ExThreshold: 30",
+        "VerboseLog: 0",
+    ]
+    return "\n".join([*lines, *([f"Proxy: {upstream}"] if upstream else [])]) + "\n"
+
+
+def upstream_proxy() -> str | None:
+    """The HTTP proxy that this machine uses for packages, if any."""
+    if os.environ.get("http_proxy"):
+        return os.environ["http_proxy"]
+    done = subprocess.run(["apt-config", "shell", "P", "Acquire::http::Proxy"], check=False, capture_output=True, text=True)
+    value = done.stdout.strip().partition("=")[2].strip("'\"")
+    return value if value.startswith("http") else None
+
+
+def ensure(podman: Podman, base: str) -> str:
+    """Start the cache unless it runs; returns its address."""
+    address = podman.call("inspect", "--format", f"{{{{(index .NetworkSettings.Networks \"{NAME}\").IPAddress}}}} {{{{.State.Running}}}}", NAME, check=False)
+    if address.returncode == 0 and address.stdout.split()[-1] == "true":
+        return address.stdout.split()[0]
+    podman.remove(NAME)
+    network.remove(podman, NAME)
+    network.create(podman, NAME)
+    image = _image(podman, base)
+    directory = podman.cache / "apt"
+    (directory / "packages").mkdir(parents=True, exist_ok=True)
+    (directory / "packages").chmod(0o777)
+    (directory / "etc").mkdir(exist_ok=True)
+    (directory / "etc" / "acng.conf").write_text(configuration(upstream_proxy()))
+    podman.call(
+        "run", "-d", "--name", NAME, "--network", NAME, "--stop-timeout", "2",
+        "-v", f"{directory}/packages:/var/cache/apt-cacher-ng", "-v", f"{directory}/etc:/etc/gpuops-lab:ro",
+        image, "apt-cacher-ng", "-c", "/etc/gpuops-lab",
+    )  # fmt: skip
+    return ensure(podman, base)
+
+
+def _image(podman: Podman, base: str) -> str:
+    """apt-cacher-ng on top of the base image, made once for each base image."""
+    tag = f"localhost/gpuops-apt-cache:{base.rpartition(':')[2]}"
+    if not podman.image_exists(tag):
+        build = f"{NAME}-build"
+        podman.remove(build)
+        script = (
+            "export DEBIAN_FRONTEND=noninteractive; apt-get -qq update && apt-get -qq install -y --no-install-recommends apt-cacher-ng"
+            " && rm -rf /var/lib/apt/lists/* && apt-get clean"
+        )
+        podman.call("run", "--name", build, "--network", NAME, base, "sh", "-c", script)
+        podman.call("commit", "-q", build, tag)
+        podman.remove(build)
+    return tag
+
+
+def remove(podman: Podman) -> None:
+    podman.remove(NAME)
+    network.remove(podman, NAME)

@@ -1,0 +1,127 @@
+# Copyright (c) The gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A mount namespace of our own in which podman runs.
+
+Container file systems, network namespaces and DNS state live in it, so the machine's own podman, /run and mount table stay as they
+are. It is held by a sleeping process and entered through that process, root directory included, which also works inside a chroot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from .paths import LabError
+
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def mount_points(mountinfo: str) -> dict[str, str]:
+    """Mount point -> file system type, of a /proc/PID/mountinfo text. Later mounts win, as in the kernel."""
+    points = {}
+    for line in mountinfo.splitlines():
+        left, _, right = line.partition(" - ")
+        points[left.split()[4]] = right.split()[0]
+    return points
+
+
+def cgroup_commands(mounts: dict[str, str], own_cgroups: str) -> list[str]:
+    """Shell commands that leave one complete cgroup version under /sys/fs/cgroup.
+
+    A hybrid machine keeps version 1 (its controllers are bound there); where nothing is mounted, as in a bare chroot, it is mounted.
+    """
+    hierarchies = [line.split(":")[1] for line in own_cgroups.splitlines() if not line.startswith("0:")]
+    controllers = [name for name in hierarchies if name and not name.startswith("name=")]
+    unified = f"{CGROUP}/unified"
+    if mounts.get(str(CGROUP)) == "cgroup2":
+        return []
+    if mounts.get(str(CGROUP)) == "tmpfs" or any(kind == "cgroup" for kind in mounts.values()):
+        return [f"umount {unified}"] if unified in mounts else []
+    if not controllers:
+        return [f"mount -t cgroup2 cgroup2 {CGROUP}"]
+    commands = [f"mount -t tmpfs -o mode=755 tmpfs {CGROUP}"]
+    for name in hierarchies:
+        if name:
+            directory = f"{CGROUP}/{name.replace('name=', '')}"
+            option = f"none,{name}" if name.startswith("name=") else name
+            commands.append(f"mkdir -p {directory} && mount -t cgroup -o {option} cgroup {directory}")
+    if not any(name == "name=systemd" for name in hierarchies):
+        commands.append(f"mkdir -p {CGROUP}/systemd && mount -t cgroup -o none,name=systemd cgroup {CGROUP}/systemd")
+    return commands
+
+
+def setup_script(run: Path, mounts: dict[str, str], own_cgroups: str) -> str:
+    """What the holder runs before it sleeps."""
+    lines = ["set -e", *cgroup_commands(mounts, own_cgroups)]
+    lines += ["mkdir -p /run/netns /run/containers/networks /dev/shm"]
+    lines += ["mount -t tmpfs tmpfs /run/netns", "mount -t tmpfs tmpfs /run/containers/networks"]
+    lines += ["mount -t tmpfs -o mode=1777 tmpfs /dev/shm"]
+    inner = f"echo ready > {shlex.quote(str(run / 'ready'))}; exec sleep infinity"
+    if "/" in mounts:
+        lines.append(inner)
+    else:  # a chroot into a plain directory: pivot_root, which the container runtime uses, wants a mount point as root
+        lines += [f"mkdir -p {run}/root", f"mount --rbind / {run}/root", f"exec chroot {run}/root sh -c {shlex.quote(inner)}"]
+    return "\n".join(lines)
+
+
+def _started(pid: int) -> str | None:
+    """Start time of a process: tells a process from a later one with the same number."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return None
+
+
+class Namespace:
+    def __init__(self, run: Path) -> None:
+        self.run = run
+        self.record = run / "holder"
+
+    def holder(self) -> int | None:
+        """The living holder's process number."""
+        with contextlib.suppress(OSError, ValueError):
+            pid, start = self.record.read_text().split()
+            if _started(int(pid)) == start:
+                return int(pid)
+        return None
+
+    def open(self) -> None:
+        """Make the namespace unless it is there."""
+        if self.holder():
+            return
+        self.run.mkdir(parents=True, exist_ok=True)
+        ready = self.run / "ready"
+        ready.unlink(missing_ok=True)
+        script = setup_script(self.run, mount_points(Path("/proc/self/mountinfo").read_text()), Path("/proc/self/cgroup").read_text())
+        log = self.run / "holder.log"
+        with log.open("w") as output:
+            process = subprocess.Popen(
+                ["unshare", "--mount", "--propagation", "slave", "sh", "-c", script],
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, cwd="/",
+            )  # fmt: skip
+        while not ready.exists():
+            if process.poll() is not None:
+                raise LabError(f"cannot make a mount namespace (is this a container without privileges?): {log.read_text().strip()}")
+            time.sleep(0.02)
+        self.record.write_text(f"{process.pid} {_started(process.pid)}\n")
+
+    def close(self) -> None:
+        pid = self.holder()
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+        self.record.unlink(missing_ok=True)
+
+    def prefix(self) -> list[str]:
+        """Words to put before a command that shall run inside."""
+        pid = self.holder()
+        if not pid:
+            raise LabError("no lab is up")
+        return ["nsenter", f"--mount=/proc/{pid}/ns/mnt", f"--root=/proc/{pid}/root", f"--wd=/proc/{pid}/root", "--"]

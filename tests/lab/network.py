@@ -1,0 +1,58 @@
+# Copyright (c) The gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The lab's networks: one bridge a lab, each with a subnet that nothing else on this machine uses."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import subprocess
+from collections.abc import Iterable
+
+from .paths import LabError
+from .podman import Podman
+
+POOL = ipaddress.ip_network("10.89.0.0/16")
+
+
+def free_subnet(used: Iterable[str]) -> str:
+    """The first /24 of the pool that overlaps none of the used networks."""
+    taken = [ipaddress.ip_network(net, strict=False) for net in used]
+    for candidate in POOL.subnets(new_prefix=24):
+        if not any(candidate.overlaps(net) for net in taken if net.version == 4 and net.prefixlen > 0):
+            return str(candidate)
+    raise LabError(f"no free /24 is left in {POOL}")
+
+
+def addresses(subnet: str, nodes: int) -> dict[str, str]:
+    """Addresses of ctl and n1..nN."""
+    network = ipaddress.ip_network(subnet)
+    hosts = {"ctl": str(network[10])}
+    hosts.update({f"n{index}": str(network[10 + index]) for index in range(1, nodes + 1)})
+    return hosts
+
+
+def used_networks(podman: Podman) -> list[str]:
+    """Subnets of podman's networks and of this machine's routes."""
+    found = [entry["subnet"] for network in _networks(podman) for entry in network.get("subnets", [])]
+    routes = json.loads(subprocess.run(["ip", "-json", "route"], check=True, capture_output=True, text=True).stdout or "[]")
+    return found + [route["dst"] for route in routes if route["dst"] != "default"]
+
+
+def _networks(podman: Podman) -> list[dict[str, list[dict[str, str]]]]:
+    names = podman.call("network", "ls", "--quiet").stdout.split()
+    result: list[dict[str, list[dict[str, str]]]] = json.loads(podman.call("network", "inspect", *names).stdout)
+    return result
+
+
+def create(podman: Podman, name: str) -> str:
+    """Make the network and return its subnet."""
+    subnet = free_subnet(used_networks(podman))
+    podman.call("network", "create", "--subnet", subnet, name)
+    return subnet
+
+
+def remove(podman: Podman, name: str) -> None:
+    if podman.call("network", "exists", name, check=False).returncode == 0:
+        podman.call("network", "rm", "-f", name)

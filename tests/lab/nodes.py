@@ -1,0 +1,130 @@
+# Copyright (c) The gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The lab's hosts: created in parallel, waited for, and made reachable by ssh with verified host keys."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shlex
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from . import cache as apt_cache
+from .paths import Lab, LabError, State
+from .podman import Podman
+
+ARTIFACTS = "/srv/gpuops-lab"
+CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
+CA_IN_NODE = "/usr/local/lib/gpuops-lab/ca-certificates.crt"
+# What a container runtime withholds from root but every real server has: device files of its own, ping, ssh's audit records.
+CAPABILITIES = ("MKNOD", "NET_RAW", "AUDIT_WRITE")
+
+# Runs in each node: wait for systemd, then what makes this node reachable and its downloads cached. Prints the host's keys.
+BOOT = """\
+i=0
+until state=$(systemctl is-system-running 2>/dev/null); [ "$state" = running ] || [ "$state" = degraded ]; do
+  i=$((i + 1)); [ $i -lt 400 ] || {{ echo "systemd is still '$state'" >&2; exit 1; }}
+  sleep 0.2
+done
+set -e
+umask 022
+printf '127.0.0.1 localhost\\n%s %s\\n::1 localhost ip6-localhost ip6-loopback\\n' {address} {host} > /etc/hosts
+mkdir -p -m 700 /root/.ssh
+echo {public_key} > /root/.ssh/authorized_keys
+chmod 600 /root/.ssh/authorized_keys
+mkdir -p /usr/local/lib/gpuops-lab
+printf %s {proxy_script} > /usr/local/lib/gpuops-lab/apt-proxy
+chmod 755 /usr/local/lib/gpuops-lab/apt-proxy
+echo 'Acquire::http::Proxy-Auto-Detect "/usr/local/lib/gpuops-lab/apt-proxy";' > /etc/apt/apt.conf.d/00gpuops-lab
+[ ! -e {ca} ] || printf '[global]\\ncert = %s\\n' {ca} > /etc/pip.conf
+find /var/lib/apt/lists -mindepth 1 -delete
+touch -d @0 /var/lib/apt/lists
+{setup}
+cat /etc/ssh/ssh_host_*_key.pub
+"""
+
+
+def simulator() -> Any:
+    """The module that simulates GPUs; loaded only where GPUs are wanted."""
+    return importlib.import_module("tests.lab.gpu.simulate")
+
+
+def run_words(lab: Lab, state: State, host: str, extra: list[str]) -> list[str]:
+    """`podman run` for one host."""
+    words = ["run", "-d", "--name", state.container(host), "--hostname", host, "--systemd=always", "--no-hosts"]
+    words += ["--network", f"{state.network}:ip={state.hosts[host]},alias={host}"]
+    words += ["--privileged"] if state.options.privileged else [f"--cap-add={','.join(CAPABILITIES)}"]
+    words += ["-v", f"{lab.cache}/artifacts:{ARTIFACTS}:ro"]
+    if CA_BUNDLE.exists():
+        words += ["-v", f"{CA_BUNDLE.resolve()}:{CA_IN_NODE}:ro"]
+    return [*words, *extra, state.image]
+
+
+def _start(podman: Podman, lab: Lab, state: State, host: str, proxy: str) -> str:
+    """Create one host and wait until it has booted; returns its lines for known_hosts."""
+    directory = lab.directory / host
+    directory.mkdir(parents=True, exist_ok=True)
+    extra: list[str] = []
+    setup: list[list[str]] = []
+    if host != "ctl" and state.options.gpus != "none":
+        simulation = simulator().prepare(state.options.gpus, state.options.suite, directory, lab.cache)
+        extra, setup = list(simulation.podman_args), list(simulation.setup)
+    podman.call(*run_words(lab, state, host, extra))
+    script = BOOT.format(
+        address=state.hosts[host],
+        host=host,
+        public_key=shlex.quote(lab.key.with_suffix(".pub").read_text().strip()),
+        proxy_script=shlex.quote(apt_cache.PROXY_SCRIPT.format(address=proxy, port=apt_cache.PORT)),
+        ca=CA_IN_NODE,
+        setup="\n".join(shlex.join(command) for command in setup),
+    )
+    try:
+        keys = podman.call("exec", "-i", state.container(host), "sh", stdin=script).stdout
+    except LabError as error:
+        raise LabError(f"{host} did not come up: {error}") from error
+    return "".join(f"{host},{state.hosts[host]} {' '.join(line.split()[:2])}\n" for line in keys.splitlines() if line)
+
+
+def start(podman: Podman, lab: Lab, state: State, proxy: str) -> None:
+    """Create all hosts, write known_hosts and ssh_config, and log in to each once."""
+    (lab.cache / "artifacts").mkdir(exist_ok=True)
+    make_key(lab)
+    with ThreadPoolExecutor(max_workers=min(8, 2 * (os.cpu_count() or 1))) as pool:
+        lines = list(pool.map(lambda host: _start(podman, lab, state, host, proxy), state.hosts))
+        lab.known_hosts.write_text("".join(lines))
+        lab.ssh_config.write_text(ssh_config(lab, state))
+        list(pool.map(lambda host: _login(lab, host), state.hosts))
+
+
+def make_key(lab: Lab) -> None:
+    if not lab.key.exists():
+        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"gpuops-lab-{lab.name}", "-f", str(lab.key)]
+        subprocess.run(command, check=True)
+
+
+def ssh_config(lab: Lab, state: State) -> str:
+    common = f"""\
+Host *
+  User root
+  IdentityFile {lab.key}
+  IdentitiesOnly yes
+  UserKnownHostsFile {lab.known_hosts}
+  GlobalKnownHostsFile /dev/null
+  StrictHostKeyChecking yes
+  LogLevel ERROR
+"""
+    return "".join(f"Host {host}\n  HostName {address}\n" for host, address in state.hosts.items()) + common
+
+
+def ssh_words(lab: Lab, host: str, *command: str) -> list[str]:
+    return ["ssh", "-F", str(lab.ssh_config), host, *command]
+
+
+def _login(lab: Lab, host: str) -> None:
+    done = subprocess.run(ssh_words(lab, host, "true"), check=False, capture_output=True, text=True, timeout=60)
+    if done.returncode:
+        raise LabError(f"{host} runs but ssh does not let us in: {done.stderr.strip()}")
