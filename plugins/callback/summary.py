@@ -15,7 +15,7 @@ description:
     both dictionaries from role name to a list of one-line reasons.
   - Equal lines of several hosts are printed once with the hosts' names.
 author:
-  - The gpuops.cluster contributors
+  - The gpuops.cluster contributors (@gpuops)
 requirements:
   - enable in configuration with C(callbacks_enabled = gpuops.cluster.summary)
 """
