@@ -1,0 +1,99 @@
+# Copyright (c) The gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The machines whose GPUs the lab can simulate: one table, one row for each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Equal GPUs of one machine. Memory in MiB, power in watts, clocks in MHz, PCI addresses as the kernel writes them."""
+
+    name: str
+    architecture: int  # NVML's number: 5 Volta, 7 Ampere, 8 Ada, 9 Hopper
+    compute_capability: str
+    device_id: int
+    subsystem_id: int
+    revision: int
+    memory_mib: int
+    bar_mib: int  # BAR 1: all memory, rounded up, on data centre cards
+    power_limit_w: int
+    power_min_w: int
+    power_idle_w: int
+    clock_sm_mhz: int
+    clock_memory_mhz: int
+    pcie_generation: int
+    vbios: str
+    board_part: str
+    inforom: str
+    addresses: tuple[str, ...]  # of the GPUs; on two sockets the first half belongs to the first
+    numa_nodes: int = 2
+    mig: bool = False
+    nvlink_links: int = 0
+    nvlink_version: int = 0
+    nvswitch_id: int = 0  # 0: the GPUs' links go straight to one another
+    nvswitches: tuple[str, ...] = ()
+    nics: tuple[str, ...] = ()  # InfiniBand adapters, one beside each GPU
+    pcie_width_max: int = 16
+
+    @property
+    def count(self) -> int:
+        return len(self.addresses)
+
+    def numa_node(self, position: int) -> int:
+        return position * self.numa_nodes // self.count
+
+
+_DGX_H100 = tuple(f"0000:{bus}:00.0" for bus in ("1b", "43", "52", "61", "9d", "c3", "d1", "df"))
+_DGX_H100_NICS = tuple(f"0000:{bus}:00.0" for bus in ("18", "40", "4f", "5e", "9a", "c0", "ce", "dc"))
+_DGX_A100 = tuple(f"0000:{bus}:00.0" for bus in ("07", "0f", "47", "4e", "87", "90", "b7", "bd"))
+_DGX_A100_NICS = tuple(f"0000:{bus}:00.0" for bus in ("0c", "12", "4b", "54", "8d", "94", "ba", "cc"))
+_FOUR = tuple(f"0000:{bus}:00.0" for bus in ("18", "3a", "98", "ba"))
+
+_H100_SXM = Profile(
+    name="NVIDIA H100 80GB HBM3", architecture=9, compute_capability="9.0", device_id=0x2330, subsystem_id=0x16C1, revision=0xA1,
+    memory_mib=81559, bar_mib=131072, power_limit_w=700, power_min_w=200, power_idle_w=70, clock_sm_mhz=1980, clock_memory_mhz=2619,
+    pcie_generation=5, vbios="96.00.A5.00.01", board_part="692-2G520-0200-000", inforom="G520.0200.00.05",
+    addresses=_DGX_H100, mig=True, nvlink_links=18, nvlink_version=4,
+    nvswitch_id=0x22A3, nvswitches=tuple(f"0000:{bus}:00.0" for bus in ("07", "08", "09", "0a")), nics=_DGX_H100_NICS,
+)  # fmt: skip
+_A100_SXM = Profile(
+    name="NVIDIA A100-SXM4-80GB", architecture=7, compute_capability="8.0", device_id=0x20B2, subsystem_id=0x1463, revision=0xA1,
+    memory_mib=81920, bar_mib=131072, power_limit_w=400, power_min_w=100, power_idle_w=58, clock_sm_mhz=1410, clock_memory_mhz=1593,
+    pcie_generation=4, vbios="92.00.45.00.03", board_part="692-2G506-0210-002", inforom="G506.0210.00.03",
+    addresses=_DGX_A100, mig=True, nvlink_links=12, nvlink_version=3,
+    nvswitch_id=0x1AF1, nvswitches=tuple(f"0000:{bus}:00.0" for bus in ("c4", "c5", "c6", "c7", "c8", "c9")), nics=_DGX_A100_NICS,
+)  # fmt: skip
+_V100_PCIE = Profile(
+    name="Tesla V100-PCIE-32GB", architecture=5, compute_capability="7.0", device_id=0x1DB6, subsystem_id=0x124A, revision=0xA1,
+    memory_mib=32768, bar_mib=32768, power_limit_w=250, power_min_w=100, power_idle_w=25, clock_sm_mhz=1380, clock_memory_mhz=877,
+    pcie_generation=3, vbios="88.00.48.00.02", board_part="900-2G500-0010-000", inforom="G500.0202.00.02",
+    addresses=("0000:3b:00.0", "0000:d8:00.0"),
+)  # fmt: skip
+_L40S = Profile(
+    name="NVIDIA L40S", architecture=8, compute_capability="8.9", device_id=0x26B9, subsystem_id=0x1851, revision=0xA1,
+    memory_mib=46068, bar_mib=65536, power_limit_w=350, power_min_w=100, power_idle_w=34, clock_sm_mhz=2520, clock_memory_mhz=9001,
+    pcie_generation=4, vbios="95.02.66.00.02", board_part="900-2G133-0080-000", inforom="G133.0242.00.03",
+    addresses=_FOUR,
+)  # fmt: skip
+
+PROFILES: dict[str, Profile] = {
+    "h100x8": _H100_SXM,
+    "h100x4": replace(_H100_SXM, addresses=_FOUR, nvswitch_id=0, nvswitches=(), nics=()),
+    "h100x1": replace(
+        _H100_SXM, name="NVIDIA H100 PCIe", device_id=0x2331, subsystem_id=0x1626, power_limit_w=350, power_idle_w=46,
+        clock_sm_mhz=1755, clock_memory_mhz=1593, vbios="96.00.30.00.01", board_part="900-21010-0000-000", inforom="1010.0200.00.02",
+        addresses=("0000:41:00.0",), numa_nodes=1, nvlink_links=0, nvlink_version=0, nvswitch_id=0, nvswitches=(), nics=(),
+    ),
+    "h200x8": replace(
+        _H100_SXM, name="NVIDIA H200", device_id=0x2335, subsystem_id=0x18BE, memory_mib=143771, bar_mib=262144, power_idle_w=76,
+        clock_memory_mhz=3201, vbios="96.00.99.00.01", board_part="692-2G520-0280-001", inforom="G520.0280.00.04",
+    ),
+    "a100x8": _A100_SXM,
+    "a100x4": replace(_A100_SXM, addresses=("0000:01:00.0", "0000:41:00.0", "0000:81:00.0", "0000:c1:00.0"), nvswitch_id=0, nvswitches=(), nics=()),
+    "l40sx4": _L40S,
+    "v100x2": _V100_PCIE,
+}  # fmt: skip

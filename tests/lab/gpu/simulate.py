@@ -1,0 +1,232 @@
+# Copyright (c) The gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Simulated GPUs for a lab node: what to give to podman, and faults that can be set while the node runs.
+
+A node's part of the simulation is one directory, `node_dir/gpu`, that the node sees read-only under SEEN_AS:
+
+    gpu.conf     what our libnvidia-ml.so.1 answers from
+    devices/     the PCI devices
+    bus/         links to them; the node also sees it as /sys/bus/pci/devices
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import stat
+import subprocess
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from . import pci
+from .profiles import PROFILES, Profile
+
+__all__ = ["FAULTS", "PACKAGES", "PROFILES", "Profile", "Simulation", "fault", "prepare"]
+
+SEEN_AS = "/etc/gpuops-lab"
+LIBRARY = "/usr/local/lib/libnvidia-ml.so.1"  # the loader looks here before the directories of Debian's packages
+NVIDIA_MAJOR, CONTROL_MINOR = 195, 255
+SOURCES = ("nvml.c", "nvml_config.c", "nvml_functions.c")
+
+# Debian packages that the machine needs, and a program or file that shows that each is there.
+PACKAGES: dict[str, tuple[str, ...]] = {"gcc": ("gcc",), "libc6-dev": ("/usr/include/stdio.h",)}
+
+# What can be wrong. "gpus": a list of positions on the board, "3" or "0,3". "amounts": positions with a number, "3:8".
+FAULTS: dict[str, str] = {
+    "gpu_lost": "gpus",  # fell off the bus while the driver was loaded
+    "gpu_missing": "gpus",  # on the bus, but the driver did not bring it up
+    "unknown_error": "gpus",  # the driver answers for it, its values read "Unknown Error"
+    "ecc_correctable": "amounts",
+    "ecc_uncorrectable": "amounts",
+    "row_remap_pending": "gpus",
+    "row_remap_failed": "gpus",
+    "retired_pages_pending": "amounts",  # older than Ampere
+    "inforom_corrupt": "gpus",
+    "nvlink_inactive": "amounts",  # GPU and number of its links that are down
+    "fabric_not_ready": "gpus",
+    "mig_pending": "gpus",
+    "thermal_slowdown": "gpus",
+    "power_brake": "gpus",
+    "pcie_width": "amounts",  # GPU and the width that it has now
+    "pcie_generation_now": "amounts",
+    "driver": "version",  # of the loaded module; without it the module has the version of the installed packages
+    "mismatch": "flag",  # the loaded module has another version than the packages
+    "not_loaded": "flag",
+    "hang": "seconds",  # how long nvidia-smi takes to begin
+}
+_SHAPES = {
+    "gpus": (r"\d+(,\d+)*", "GPU positions such as 3 or 0,3"),
+    "amounts": (r"\d+:\d+(,\d+:\d+)*", "GPU:NUMBER such as 3:8 or 0:1,3:8"),
+    "version": (r"\d+(\.\d+)+", "a version such as 535.216.03"),
+    "flag": (r"[01]", "0 or 1"),
+    "seconds": (r"\d+", "seconds"),
+}
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What a node needs: options of `podman run`, then commands that run in it as root after each creation."""
+
+    podman_args: list[str]
+    setup: list[list[str]] = field(default_factory=list)
+
+
+def prepare(
+    profile: str, suite: str, node_dir: Path, cache: Path, *, cpus: int | None = None, nics: bool = False
+) -> Simulation:
+    """Write a node's simulation into `node_dir` and build the library, once for all nodes, in `cache`.
+
+    `cpus`: how many CPUs the node has (default: this machine's); they are shared out to the profile's NUMA nodes, so that
+    what NVML says of affinity is true of the node and Slurm accepts it. `nics`: put the profile's InfiniBand adapters on
+    the PCI bus, too. The library serves every `suite`.
+    """
+    if profile not in PROFILES:
+        raise ValueError(f"GPU profile {profile!r}: expected one of {', '.join(PROFILES)}")
+    directory = node_dir / "gpu"
+    directory.mkdir(parents=True, exist_ok=True)
+    origin = {
+        "profile": profile,
+        "cpus": str(cpus or os.cpu_count() or 1),
+        "nics": str(int(nics)),
+        "node": "/".join(node_dir.parts[-2:]),
+    }
+    _write(directory, origin, {})
+    files = _device_files(directory, PROFILES[profile].count)
+    words = [
+        "-v",
+        f"{build_library(cache)}:{LIBRARY}:ro",
+        "-v",
+        f"{directory}:{SEEN_AS}:ro",
+        "-v",
+        f"{directory}/bus:/sys/bus/pci/devices:ro",
+    ]
+    for file in files:
+        words += ["--device", f"{file}:/dev/{file.name}:rwm"]
+    return Simulation(words, [["ldconfig"]])
+
+
+def fault(node_dir: Path, settings: Mapping[str, str]) -> None:
+    """Make exactly these faults true of a node, from its next nvidia-smi on; without settings it is healthy again."""
+    directory = node_dir / "gpu"
+    origin = dict(line.split("=", 1) for line in (directory / "gpu.conf").read_text().splitlines() if "=" in line)
+    if "profile" not in origin:
+        raise ValueError(f"{directory}/gpu.conf names no profile")
+    _write(
+        directory,
+        {key: origin[key] for key in ("profile", "cpus", "nics", "node")},
+        check(PROFILES[origin["profile"]], settings),
+    )
+
+
+def check(profile: Profile, settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings, if each is a fault that this profile can have."""
+    for key, value in settings.items():
+        if key not in FAULTS:
+            raise ValueError(f"fault {key!r}: expected one of {', '.join(FAULTS)}")
+        pattern, expected = _SHAPES[FAULTS[key]]
+        if not re.fullmatch(pattern, value):
+            raise ValueError(f"fault {key}={value!r}: expected {expected}")
+        beyond = [position for position in _positions(key, value) if position >= profile.count]
+        if beyond:
+            raise ValueError(f"fault {key}={value!r}: there is no GPU {beyond[0]}, the last is {profile.count - 1}")
+    return dict(settings)
+
+
+def _positions(key: str, value: str) -> dict[int, int]:
+    """GPU positions that a fault names, each with its amount (1 where it has none)."""
+    if FAULTS[key] not in ("gpus", "amounts"):
+        return {}
+    pairs = (item.partition(":") for item in value.split(","))
+    return {int(position): int(amount or 1) for position, _, amount in pairs}
+
+
+def cpu_lists(cpus: int, nodes: int) -> list[str]:
+    """CPUs 0 to cpus-1 shared out to NUMA nodes, in the kernel's list format; with too few, nodes share a CPU."""
+    lists = []
+    for node in range(nodes):
+        first, last = node * cpus // nodes, max((node + 1) * cpus // nodes - 1, node * cpus // nodes)
+        lists.append(f"{first}-{last}" if last > first else str(first))
+    return lists
+
+
+def configuration(profile: Profile, origin: Mapping[str, str], faults: Mapping[str, str]) -> str:
+    """The text of gpu.conf."""
+    lines = ["# Written by tests/lab/gpu/simulate.py; read by our libnvidia-ml.so.1 when nvidia-smi starts."]
+    lines += [f"{key}={value}" for key, value in origin.items()]
+    for item in fields(Profile):
+        value = getattr(profile, item.name)
+        if isinstance(value, tuple):
+            continue
+        lines.append(
+            f"{item.name}={value:#06x}"
+            if item.name.endswith("_id")
+            else f"{item.name}={int(value) if isinstance(value, bool) else value}"
+        )
+    cpus = cpu_lists(int(origin["cpus"]), profile.numa_nodes)
+    for position, address in enumerate(profile.addresses):
+        digest = hashlib.sha256(f"{origin['node']}/{position}".encode()).digest()
+        serial = 1_650_000_000_000 + int.from_bytes(digest[16:20], "big")
+        node = profile.numa_node(position)
+        lines.append(f"gpu={address} GPU-{uuid.UUID(bytes=digest[:16], version=4)} {serial} {node} {cpus[node]}")
+    lines += [f"nvswitch={address}" for address in profile.nvswitches]
+    lines += [f"{key}={value}" for key, value in faults.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _write(directory: Path, origin: Mapping[str, str], faults: Mapping[str, str]) -> None:
+    profile = PROFILES[origin["profile"]]
+    amounts = {key: _positions(key, value) for key, value in faults.items()}
+    lists = cpu_lists(int(origin["cpus"]), profile.numa_nodes)
+    pci.write(directory, pci.devices(profile, lists, amounts, nics=origin["nics"] == "1"), SEEN_AS)
+    new = directory / "gpu.conf.new"
+    new.write_text(configuration(profile, origin, faults))
+    new.replace(directory / "gpu.conf")
+
+
+def _device_files(directory: Path, count: int) -> list[Path]:
+    """Character devices as the driver would make them; podman repeats them in the node's /dev at each start."""
+    devices = directory.parent / "dev"
+    devices.mkdir(exist_ok=True)
+    files = []
+    for name, minor in [*((f"nvidia{number}", number) for number in range(count)), ("nvidiactl", CONTROL_MINOR)]:
+        path = devices / name
+        if not path.exists():
+            os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(NVIDIA_MAJOR, minor))
+            path.chmod(0o666)
+        files.append(path)
+    return files
+
+
+def build_library(cache: Path) -> Path:
+    """Compile libnvidia-ml.so.1, unless the cache holds one of these very sources."""
+    here = Path(__file__).parent
+    content = b"".join((here / name).read_bytes() for name in (*SOURCES, "nvml_config.h"))
+    library = cache / "gpu" / hashlib.sha256(content).hexdigest()[:16] / "libnvidia-ml.so.1"
+    if library.exists():
+        return library
+    if not shutil.which("gcc"):
+        raise RuntimeError(f"the simulated GPUs need a C compiler; install the packages {' '.join(PACKAGES)}")
+    library.parent.mkdir(parents=True, exist_ok=True)
+    new = library.with_suffix(f".{os.getpid()}")
+    command = [
+        "gcc",
+        "-std=gnu11",
+        "-O2",
+        "-Wall",
+        "-Wextra",
+        "-shared",
+        "-fPIC",
+        "-Wl,-soname,libnvidia-ml.so.1,-Bsymbolic,-z,defs",
+    ]
+    done = subprocess.run(
+        [*command, "-o", str(new), *(str(here / name) for name in SOURCES)], check=False, capture_output=True, text=True
+    )
+    if done.returncode:
+        raise RuntimeError(f"libnvidia-ml.so.1 does not compile:\n{done.stderr}")
+    new.replace(library)
+    return library
