@@ -1,0 +1,157 @@
+# Copyright (c) The gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who is guilty when the whole cluster is too slow: which pairs to run next, and what their outcomes mean.
+
+Three rounds, whatever the number of nodes: disjoint pairs in parallel, where a good pair clears both nodes; each
+suspect with a cleared node on another leaf switch; once more with yet another one, while pairs whose two nodes were
+both cleared since run again. All bad: the node. The same pair bad twice between two good nodes: the path.
+The last round, which accuses, takes the median of more launches than the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Optional
+
+Pair = tuple[str, str]
+ROUNDS = 3
+
+
+def launches_in(round_number: int, usual: int) -> int:
+    """How many launches a pair's median is of: the last round turns suspicion into accusation, so it takes more."""
+    return 2 * usual - 1 if round_number == ROUNDS else usual
+
+
+class Isolation:
+    """Ask `next_round()` for waves of disjoint pairs, tell `record()` how each ended, until there is no next round."""
+
+    def __init__(self, nodes: Iterable[str], leaves: Optional[dict[str, str]] = None) -> None:
+        """`leaves` names the leaf switch of a node where it is known."""
+        self.leaves = leaves or {}
+        self.nodes = sorted(nodes, key=lambda node: self.leaves.get(node, ""))
+        self.round = 0
+        self.cleared: set[str] = set()
+        self.met: dict[str, list[tuple[str, bool]]] = {node: [] for node in self.nodes}
+        self.first: dict[Pair, bool] = {}
+        self.again: dict[Pair, bool] = {}
+
+    def suspects(self) -> list[str]:
+        return [node for node in self.nodes if node not in self.cleared]
+
+    def next_round(self) -> list[list[Pair]]:
+        """Waves that run one after the other; the pairs of a wave share no node. Empty: nothing more to learn."""
+        self.round += 1
+        if self.round == 1:
+            half = len(self.nodes) // 2
+            return [list(zip(self.nodes[:half], self.nodes[half : 2 * half]))] if half else []
+        if self.round > ROUNDS or not self.cleared or not (self.suspects() or self._retest()):
+            return []
+        return self._waves()
+
+    def _retest(self) -> list[Pair]:
+        """Pairs that failed at first although both nodes were cleared since, in the last round."""
+        if self.round < ROUNDS:
+            return []
+        return [pair for pair, good in self.first.items() if not good and self.cleared.issuperset(pair)]
+
+    def _waves(self) -> list[list[Pair]]:
+        retest = self._retest()
+        busy = {node for pair in retest for node in pair}
+        waves: list[list[Pair]] = [retest] if retest else []
+        left, wave = self.suspects(), retest
+        first = True
+        while left:
+            free = [node for node in self.nodes if node in self.cleared and not (first and node in busy)]
+            pairs, left = self._match(left, free)
+            if not pairs and not first:
+                break
+            if first and wave:
+                wave.extend(pairs)
+            elif pairs:
+                waves.append(pairs)
+            first = False
+        return waves
+
+    def _match(self, suspects: list[str], free: list[str]) -> tuple[list[Pair], list[str]]:
+        """A partner for each suspect: not met before, on another leaf if possible. Returns pairs and who waits."""
+        by_leaf: dict[str, list[str]] = {}
+        for node in reversed(free):
+            by_leaf.setdefault(self.leaves.get(node, ""), []).append(node)
+        pairs, waiting = [], []
+        for suspect in suspects:
+            met = {other for other, _good in self.met[suspect]}
+            own = self.leaves.get(suspect, "")
+            partner = None
+            for leaf in sorted(by_leaf, key=lambda name: (name == own, -len(by_leaf[name]))):
+                partner = next((node for node in reversed(by_leaf[leaf]) if node not in met), None)
+                if partner is not None:
+                    by_leaf[leaf].remove(partner)
+                    pairs.append((suspect, partner))
+                    break
+            if partner is None:
+                waiting.append(suspect)
+        return pairs, waiting
+
+    def record(self, outcomes: dict[Pair, bool]) -> None:
+        """True: the pair reached its floor with right data."""
+        for (a, b), good in outcomes.items():
+            if (a, b) in self.first:
+                self.again[(a, b)] = good
+            elif self.round == 1:
+                self.first[(a, b)] = good
+            self.met[a].append((b, good))
+            self.met[b].append((a, good))
+        for pair, good in outcomes.items():
+            if good:
+                self.cleared.update(pair)
+
+    def guilty_nodes(self) -> list[str]:
+        """Nodes that failed with every partner, two of them cleared ones (one, where only one is known to be good)."""
+        guilty = []
+        for node in self.suspects():
+            against_good = [other for other, _good in self.met[node] if other in self.cleared]
+            if len(against_good) >= min(2, len(self.cleared)) and against_good:
+                guilty.append(node)
+        return guilty
+
+    def guilty_paths(self) -> list[Pair]:
+        """Pairs that failed twice although each of their nodes is good with others."""
+        return [pair for pair, good in self.again.items() if not good]
+
+    def undecided(self) -> list[str]:
+        """Suspects that nothing good was left to test against."""
+        guilty = set(self.guilty_nodes())
+        return [node for node in self.suspects() if node not in guilty]
+
+
+def round_robin(count: int) -> list[list[tuple[int, int]]]:
+    """Every pair of `count` GPUs once, in rounds of disjoint pairs (7 rounds for 8), by the circle method."""
+    seats: list[Optional[int]] = [*range(count), *([None] if count % 2 else [])]
+    rounds = []
+    for _turn in range(len(seats) - 1):
+        half = len(seats) // 2
+        met = zip(seats[:half], reversed(seats[half:]))
+        rounds.append(sorted((min(a, b), max(a, b)) for a, b in met if a is not None and b is not None))
+        seats = [seats[0], seats[-1], *seats[1:-1]]
+    return rounds
+
+
+def guilty_gpus(
+    values: dict[tuple[int, int], Optional[float]], labels: list[list[str]], floor: float
+) -> tuple[list[int], list[tuple[int, int]]]:
+    """From GB/s by GPU pair (None: crashed, hung or wrong) to GPUs whose every pair is bad, and the single bad links.
+
+    A pair is bad below `floor` times the best pair with the same label of the topology matrix (NV18, PIX, …).
+    """
+
+    def label(pair: tuple[int, int]) -> str:
+        return str(labels[pair[0]][pair[1]]) if labels else ""
+
+    best: dict[str, float] = {}
+    for pair, value in values.items():
+        best[label(pair)] = max(best.get(label(pair), 0.0), value or 0.0)
+    bad = {pair for pair, value in values.items() if value is None or value < floor * best[label(pair)]}
+    everyone = {gpu for pair in values for gpu in pair}
+    gpus = sorted(g for g in everyone if len(everyone) > 2 and all(pair in bad for pair in values if g in pair))
+    return gpus, sorted(pair for pair in bad if not set(pair) & set(gpus))
