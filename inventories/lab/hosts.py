@@ -19,7 +19,9 @@ def inventory(cache: Path, name: str) -> dict[str, Any]:
     state = json.loads((directory / "state.json").read_text())
     if not state["complete"]:
         raise ValueError("half-built")
-    options = f"-o UserKnownHostsFile={directory}/known_hosts -o GlobalKnownHostsFile=/dev/null -o StrictHostKeyChecking=yes"
+    options = (
+        f"-o UserKnownHostsFile={directory}/known_hosts -o GlobalKnownHostsFile=/dev/null -o StrictHostKeyChecking=yes"
+    )
     hostvars = {
         host: {
             "ansible_host": address,

@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 from . import network
+from .paths import LabError
 from .podman import Podman
 
 NAME = "gpuops-apt-cache"
@@ -42,23 +43,23 @@ def upstream_proxy() -> str | None:
     """The HTTP proxy that this machine uses for packages, if any."""
     if os.environ.get("http_proxy"):
         return os.environ["http_proxy"]
-    done = subprocess.run(["apt-config", "shell", "P", "Acquire::http::Proxy"], check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        ["apt-config", "shell", "P", "Acquire::http::Proxy"], check=False, capture_output=True, text=True
+    )
     value = done.stdout.strip().partition("=")[2].strip("'\"")
     return value if value.startswith("http") else None
 
 
 def ensure(podman: Podman, base: str) -> str:
     """Start the cache unless it runs; returns its address."""
-    address = podman.call("inspect", "--format", f"{{{{(index .NetworkSettings.Networks \"{NAME}\").IPAddress}}}} {{{{.State.Running}}}}", NAME, check=False)
-    if address.returncode == 0 and address.stdout.split()[-1] == "true":
-        return address.stdout.split()[0]
-    podman.remove(NAME)
-    network.remove(podman, NAME)
+    found = address(podman)
+    if found:
+        return found
+    remove(podman)
     network.create(podman, NAME)
     image = _image(podman, base)
     directory = podman.cache / "apt"
     (directory / "packages").mkdir(parents=True, exist_ok=True)
-    (directory / "packages").chmod(0o777)
     (directory / "etc").mkdir(exist_ok=True)
     (directory / "etc" / "acng.conf").write_text(configuration(upstream_proxy()))
     podman.call(
@@ -66,7 +67,17 @@ def ensure(podman: Podman, base: str) -> str:
         "-v", f"{directory}/packages:/var/cache/apt-cacher-ng", "-v", f"{directory}/etc:/etc/gpuops-lab:ro",
         image, "apt-cacher-ng", "-c", "/etc/gpuops-lab",
     )  # fmt: skip
-    return ensure(podman, base)
+    found = address(podman)
+    if not found:
+        raise LabError(f"the package cache did not stay up: {podman.call('logs', NAME, check=False).stderr.strip()}")
+    return found
+
+
+def address(podman: Podman) -> str | None:
+    """The running cache's address."""
+    template = f'{{{{.State.Running}}}} {{{{(index .NetworkSettings.Networks "{NAME}").IPAddress}}}}'
+    words = podman.call("inspect", "--format", template, NAME, check=False).stdout.split()
+    return words[1] if len(words) == 2 and words[0] == "true" else None
 
 
 def _image(podman: Podman, base: str) -> str:

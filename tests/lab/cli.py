@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from . import artifacts, cache, host, image, network, nodes
-from .paths import Lab, LabError, Options, State, cache_root, labs, locked
+from .paths import MACHINE, Lab, LabError, Options, State, cache_root, labs, locked
 from .podman import Podman
 
 
@@ -46,7 +46,9 @@ def node_count(text: str) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="./run lab", description="A disposable cluster of real Debian systems on this machine.")
+    top = argparse.ArgumentParser(
+        prog="./run lab", description="A disposable cluster of real Debian systems on this machine."
+    )
     words = top.add_subparsers(dest="word", required=True, metavar="up|down|status|ssh|fault|artifacts")
     default = os.environ.get("GPUOPS_LAB_NAME", "lab")
 
@@ -102,7 +104,11 @@ def whole(podman: Podman, state: State) -> bool:
 def clear(podman: Podman, lab: Lab) -> None:
     """Remove what there is of a lab, whole or half."""
     found = podman.containers(f"gpuops-{lab.name}-")
-    found = {name: state for name, state in found.items() if re.fullmatch(r"(ctl|n\d+)", name.removeprefix(f"gpuops-{lab.name}-"))}
+    found = {
+        name: state
+        for name, state in found.items()
+        if re.fullmatch(r"(ctl|n\d+)", name.removeprefix(f"gpuops-{lab.name}-"))
+    }
     if found:
         podman.remove(*found)
     network.remove(podman, f"gpuops-{lab.name}")
@@ -114,7 +120,10 @@ def up(arguments: argparse.Namespace) -> int:
     lab = Lab(root, arguments.name)
     options = Options(arguments.nodes, arguments.gpus, arguments.suite, arguments.privileged)
     if options.gpus != "none" and options.gpus not in nodes.simulator().PROFILES:
-        print(f"lab: --gpus {options.gpus}: expected none or one of {', '.join(nodes.simulator().PROFILES)}", file=sys.stderr)
+        print(
+            f"lab: --gpus {options.gpus}: expected none or one of {', '.join(nodes.simulator().PROFILES)}",
+            file=sys.stderr,
+        )
         return 2
     host.need_root(["up"])
     podman = Podman(root)
@@ -128,16 +137,18 @@ def up(arguments: argparse.Namespace) -> int:
         if arguments.artifacts:
             artifacts.build(root, artifacts.NAMES)
     print(f"  log in:    ./run lab ssh{'' if lab.name == 'lab' else ' --name ' + lab.name} n1")
-    print(f"  inventory: {'' if lab.name == 'lab' else f'GPUOPS_LAB_NAME={lab.name} '}ansible-playbook -i inventories/lab …")
+    print(
+        f"  inventory: {'' if lab.name == 'lab' else f'GPUOPS_LAB_NAME={lab.name} '}ansible-playbook -i inventories/lab …"
+    )
     return 0
 
 
 def build(podman: Podman, lab: Lab, options: Options) -> None:
-    with locked(lab.cache / "locks" / "machine"):
+    with locked(MACHINE / "lock"):
         with stage("packages of this machine"):
             host.install_missing()
+            host.prepare(MACHINE)
             podman.open()
-            host.raise_settings(lab.cache)
         clear(podman, lab)
         with stage(f"base image {options.suite}"):
             base = image.ensure(podman, options.suite)
@@ -147,6 +158,8 @@ def build(podman: Podman, lab: Lab, options: Options) -> None:
         subnet = network.create(podman, f"gpuops-{lab.name}")
         state = State(lab.name, options, base, subnet, network.addresses(subnet, options.nodes))
         lab.write(state)
+        (lab.cache / "artifacts").mkdir(exist_ok=True)
+        nodes.create(podman, lab, state, "ctl")  # the bridge is there before another lab looks for a free subnet
     with stage(f"{len(state.hosts)} hosts on {subnet}"):
         nodes.start(podman, lab, state, proxy)
     state.complete = True
@@ -158,18 +171,18 @@ def down(arguments: argparse.Namespace) -> int:
     root = cache_root()
     podman = Podman(root)
     for lab in labs(root) if arguments.all else [Lab(root, arguments.name)]:
-        with locked(lab.lock), locked(root / "locks" / "machine"):
-            if podman.space.holder():
+        with locked(lab.lock), locked(MACHINE / "lock"):
+            if lab.directory.exists():
                 with stage(f"removing lab {lab.name}"):
+                    podman.open()
                     clear(podman, lab)
-            shutil.rmtree(lab.directory, ignore_errors=True)
-    with locked(root / "locks" / "machine"):
-        if not labs(root):
-            if podman.space.holder():
-                with stage("removing the package cache's container"):
-                    cache.remove(podman)
-            podman.space.close()
-            host.restore_settings(root)
+    with locked(MACHINE / "lock"):
+        if not labs(root) and podman.space.holder():
+            with stage("undoing what the labs changed on this machine"):
+                cache.remove(podman)
+                podman.close()
+                if not any(MACHINE.glob("*/holder")):
+                    host.restore(MACHINE)
     return 0
 
 
@@ -233,7 +246,11 @@ def build_artifacts(arguments: argparse.Namespace) -> int:
 
 def main(words: Sequence[str]) -> int:
     arguments = parser().parse_args(words)
-    command = {"up": up, "down": down, "status": status, "ssh": ssh, "fault": fault, "artifacts": build_artifacts}[arguments.word]
+    if arguments.word == "ssh" and arguments.command[:1] == ["--name"] and len(arguments.command) > 1:
+        arguments.name, arguments.command = arguments.command[1], arguments.command[2:]
+    command = {"up": up, "down": down, "status": status, "ssh": ssh, "fault": fault, "artifacts": build_artifacts}[
+        arguments.word
+    ]
     try:
         return command(arguments)
     except LabError as error:

@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from . import firewall
 from .paths import LabError
 
 # A file that must exist (any one of the alternatives) and the Debian package that brings it.
@@ -61,7 +62,9 @@ def install_missing() -> None:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     install = ["apt-get", "-qq", "install", "-y", "--no-install-recommends", *packages]
     for command in (["apt-get", "-qq", "update"], install):
-        done = subprocess.run(command, env=environment, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        done = subprocess.run(
+            command, env=environment, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
         if done.returncode:
             raise LabError(f"{' '.join(command)} failed:\n{done.stdout[-3000:]}")
     still = missing()
@@ -69,25 +72,32 @@ def install_missing() -> None:
         raise LabError(f"apt-get installed {' '.join(packages)}, but nothing is found of: {' '.join(still)}")
 
 
-def raise_settings(cache: Path) -> None:
-    """Raise kernel settings that are too low; what they were is kept for `restore_settings`."""
-    record = cache / "host.json"
-    old: dict[str, int] = json.loads(record.read_text()) if record.exists() else {}
+def prepare(machine: Path) -> None:
+    """Raise kernel settings that are too low. What was there before is kept for `restore`, until the machine boots anew."""
+    record = machine / "before.json"
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    before = json.loads(record.read_text()) if record.exists() else {}
+    if before.get("boot") != boot:
+        before = {"boot": boot, "settings": {}, "firewall": firewall.snapshot()}
     for name, wanted in SETTINGS.items():
         path = Path("/proc/sys") / name
         value = int(path.read_text())
         if value < wanted:
-            old.setdefault(name, value)
-            record.write_text(json.dumps(old))
+            before["settings"].setdefault(name, value)
+            record.write_text(json.dumps(before))
             try:
                 path.write_text(f"{wanted}\n")
             except OSError as error:
                 raise LabError(f"{path} is {value} and cannot be set to {wanted}: {error.strerror}") from error
+    record.write_text(json.dumps(before))
 
 
-def restore_settings(cache: Path) -> None:
-    record = cache / "host.json"
+def restore(machine: Path) -> None:
+    """Put back what `prepare` found."""
+    record = machine / "before.json"
     if record.exists():
-        for name, value in json.loads(record.read_text()).items():
+        before = json.loads(record.read_text())
+        firewall.restore(before["firewall"])
+        for name, value in before["settings"].items():
             (Path("/proc/sys") / name).write_text(f"{value}\n")
         record.unlink()

@@ -62,7 +62,9 @@ def ensure(podman: Podman, suite: str) -> str:
         for old in archive.parent.glob(f"{suite}-*"):
             old.unlink()
         unfinished = archive.with_suffix(".new.tar")
-        done = subprocess.run(recipe(suite, unfinished), check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        done = subprocess.run(
+            recipe(suite, unfinished), check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
         if done.returncode:
             raise LabError(f"mmdebstrap {suite} failed:\n{done.stdout[-3000:]}")
         unfinished.replace(archive)

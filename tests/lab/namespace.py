@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import time
@@ -20,6 +21,8 @@ from pathlib import Path
 from .paths import LabError
 
 CGROUP = Path("/sys/fs/cgroup")
+# podman, netavark and crun keep state there whatever their settings; the lab has its own.
+PRIVATE = ("/run/netns", "/run/containers/networks", "/run/crun")
 
 
 def mount_points(mountinfo: str) -> dict[str, str]:
@@ -59,14 +62,19 @@ def cgroup_commands(mounts: dict[str, str], own_cgroups: str) -> list[str]:
 def setup_script(run: Path, mounts: dict[str, str], own_cgroups: str) -> str:
     """What the holder runs before it sleeps."""
     lines = ["set -e", *cgroup_commands(mounts, own_cgroups)]
-    lines += ["mkdir -p /run/netns /run/containers/networks /dev/shm"]
-    lines += ["mount -t tmpfs tmpfs /run/netns", "mount -t tmpfs tmpfs /run/containers/networks"]
-    lines += ["mount -t tmpfs -o mode=1777 tmpfs /dev/shm"]
+    for directory in (*PRIVATE, "/dev/shm"):
+        lines.append(
+            f"mkdir -p {directory} && mount -t tmpfs -o mode={1777 if directory == '/dev/shm' else 755} tmpfs {directory}"
+        )
     inner = f"echo ready > {shlex.quote(str(run / 'ready'))}; exec sleep infinity"
     if "/" in mounts:
         lines.append(inner)
     else:  # a chroot into a plain directory: pivot_root, which the container runtime uses, wants a mount point as root
-        lines += [f"mkdir -p {run}/root", f"mount --rbind / {run}/root", f"exec chroot {run}/root sh -c {shlex.quote(inner)}"]
+        lines += [
+            f"mkdir -p {run}/root",
+            f"mount --rbind / {run}/root",
+            f"exec chroot {run}/root sh -c {shlex.quote(inner)}",
+        ]
     return "\n".join(lines)
 
 
@@ -78,27 +86,46 @@ def _started(pid: int) -> str | None:
         return None
 
 
+def _namespace(pid: int) -> str | None:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/mnt")
+    except OSError:
+        return None
+
+
 class Namespace:
     def __init__(self, run: Path) -> None:
         self.run = run
         self.record = run / "holder"
 
-    def holder(self) -> int | None:
-        """The living holder's process number."""
+    def _recorded(self) -> tuple[int, str, str] | None:
         with contextlib.suppress(OSError, ValueError):
-            pid, start = self.record.read_text().split()
-            if _started(int(pid)) == start:
-                return int(pid)
+            pid, start, space = self.record.read_text().split()
+            return int(pid), start, space
         return None
 
+    def holder(self) -> int | None:
+        """A living process of the namespace: its holder, or where that was killed, one that containers left in it."""
+        recorded = self._recorded()
+        if not recorded:
+            return None
+        pid, start, space = recorded
+        if _started(pid) == start:
+            return pid
+        return next(
+            (int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _namespace(int(entry.name)) == space), None
+        )
+
     def open(self) -> None:
-        """Make the namespace unless it is there."""
+        """Make the namespace unless it is there. Without it nothing runs, so run-time files of the last one are stale."""
         if self.holder():
             return
-        self.run.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(self.run, ignore_errors=True)
+        self.run.mkdir(parents=True)
         ready = self.run / "ready"
-        ready.unlink(missing_ok=True)
-        script = setup_script(self.run, mount_points(Path("/proc/self/mountinfo").read_text()), Path("/proc/self/cgroup").read_text())
+        script = setup_script(
+            self.run, mount_points(Path("/proc/self/mountinfo").read_text()), Path("/proc/self/cgroup").read_text()
+        )
         log = self.run / "holder.log"
         with log.open("w") as output:
             process = subprocess.Popen(
@@ -107,17 +134,24 @@ class Namespace:
             )  # fmt: skip
         while not ready.exists():
             if process.poll() is not None:
-                raise LabError(f"cannot make a mount namespace (is this a container without privileges?): {log.read_text().strip()}")
+                raise LabError(
+                    f"cannot make a mount namespace (a container without privileges?): {log.read_text().strip()}"
+                )
             time.sleep(0.02)
-        self.record.write_text(f"{process.pid} {_started(process.pid)}\n")
+        self.record.write_text(f"{process.pid} {_started(process.pid)} {_namespace(process.pid)}\n")
 
     def close(self) -> None:
-        pid = self.holder()
-        if pid:
+        """End every process of the namespace, and with them all its mounts."""
+        while pid := self.holder():
             os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
-        self.record.unlink(missing_ok=True)
+            while _namespace(pid):
+                time.sleep(0.01)
+        shutil.rmtree(self.run, ignore_errors=True)
+        for directory in (*PRIVATE, "/run/containers"):
+            with contextlib.suppress(OSError):
+                os.rmdir(directory)
 
     def prefix(self) -> list[str]:
         """Words to put before a command that shall run inside."""

@@ -9,7 +9,9 @@ import ipaddress
 import json
 import subprocess
 from collections.abc import Iterable
+from typing import Any
 
+from . import firewall
 from .paths import LabError
 from .podman import Podman
 
@@ -36,13 +38,15 @@ def addresses(subnet: str, nodes: int) -> dict[str, str]:
 def used_networks(podman: Podman) -> list[str]:
     """Subnets of podman's networks and of this machine's routes."""
     found = [entry["subnet"] for network in _networks(podman) for entry in network.get("subnets", [])]
-    routes = json.loads(subprocess.run(["ip", "-json", "route"], check=True, capture_output=True, text=True).stdout or "[]")
+    routes = json.loads(
+        subprocess.run(["ip", "-json", "route"], check=True, capture_output=True, text=True).stdout or "[]"
+    )
     return found + [route["dst"] for route in routes if route["dst"] != "default"]
 
 
-def _networks(podman: Podman) -> list[dict[str, list[dict[str, str]]]]:
+def _networks(podman: Podman) -> list[dict[str, Any]]:
     names = podman.call("network", "ls", "--quiet").stdout.split()
-    result: list[dict[str, list[dict[str, str]]]] = json.loads(podman.call("network", "inspect", *names).stdout)
+    result: list[dict[str, Any]] = json.loads(podman.call("network", "inspect", *names).stdout)
     return result
 
 
@@ -54,5 +58,11 @@ def create(podman: Podman, name: str) -> str:
 
 
 def remove(podman: Podman, name: str) -> None:
-    if podman.call("network", "exists", name, check=False).returncode == 0:
-        podman.call("network", "rm", "-f", name)
+    """Remove the network, and what killed containers left of it: the bridge and its firewall rules."""
+    if podman.call("network", "exists", name, check=False).returncode:
+        return
+    description = json.loads(podman.call("network", "inspect", name).stdout)[0]
+    podman.call("network", "rm", "-f", name)
+    subprocess.run(["ip", "link", "delete", description["network_interface"]], check=False, capture_output=True)
+    for subnet in description["subnets"]:
+        firewall.drop(subnet["subnet"])

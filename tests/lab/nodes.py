@@ -39,7 +39,7 @@ chmod 600 /root/.ssh/authorized_keys
 mkdir -p /usr/local/lib/gpuops-lab
 printf %s {proxy_script} > /usr/local/lib/gpuops-lab/apt-proxy
 chmod 755 /usr/local/lib/gpuops-lab/apt-proxy
-echo 'Acquire::http::Proxy-Auto-Detect "/usr/local/lib/gpuops-lab/apt-proxy";' > /etc/apt/apt.conf.d/00gpuops-lab
+echo 'Acquire::http::Proxy-Auto-Detect "/usr/local/lib/gpuops-lab/apt-proxy"; Acquire::Languages "none";' > /etc/apt/apt.conf.d/00gpuops-lab
 [ ! -e {ca} ] || printf '[global]\\ncert = %s\\n' {ca} > /etc/pip.conf
 find /var/lib/apt/lists -mindepth 1 -delete
 touch -d @0 /var/lib/apt/lists
@@ -58,14 +58,14 @@ def run_words(lab: Lab, state: State, host: str, extra: list[str]) -> list[str]:
     words = ["run", "-d", "--name", state.container(host), "--hostname", host, "--systemd=always", "--no-hosts"]
     words += ["--network", f"{state.network}:ip={state.hosts[host]},alias={host}"]
     words += ["--privileged"] if state.options.privileged else [f"--cap-add={','.join(CAPABILITIES)}"]
-    words += ["-v", f"{lab.cache}/artifacts:{ARTIFACTS}:ro"]
+    words += ["--shm-size", "2g", "-v", f"{lab.cache}/artifacts:{ARTIFACTS}:ro"]
     if CA_BUNDLE.exists():
         words += ["-v", f"{CA_BUNDLE.resolve()}:{CA_IN_NODE}:ro"]
     return [*words, *extra, state.image]
 
 
-def _start(podman: Podman, lab: Lab, state: State, host: str, proxy: str) -> str:
-    """Create one host and wait until it has booted; returns its lines for known_hosts."""
+def create(podman: Podman, lab: Lab, state: State, host: str) -> list[list[str]]:
+    """Create one host; returns the commands that its simulated hardware wants run inside."""
     directory = lab.directory / host
     directory.mkdir(parents=True, exist_ok=True)
     extra: list[str] = []
@@ -74,6 +74,11 @@ def _start(podman: Podman, lab: Lab, state: State, host: str, proxy: str) -> str
         simulation = simulator().prepare(state.options.gpus, state.options.suite, directory, lab.cache)
         extra, setup = list(simulation.podman_args), list(simulation.setup)
     podman.call(*run_words(lab, state, host, extra))
+    return setup
+
+
+def boot(podman: Podman, lab: Lab, state: State, host: str, proxy: str, setup: list[list[str]]) -> str:
+    """Wait until a host has booted and make it ours; returns its lines for known_hosts."""
     script = BOOT.format(
         address=state.hosts[host],
         host=host,
@@ -86,15 +91,20 @@ def _start(podman: Podman, lab: Lab, state: State, host: str, proxy: str) -> str
         keys = podman.call("exec", "-i", state.container(host), "sh", stdin=script).stdout
     except LabError as error:
         raise LabError(f"{host} did not come up: {error}") from error
-    return "".join(f"{host},{state.hosts[host]} {' '.join(line.split()[:2])}\n" for line in keys.splitlines() if line)
+    lines = [line for line in keys.splitlines() if line.startswith(("ssh-", "ecdsa-"))]
+    return "".join(f"{host},{state.hosts[host]} {' '.join(line.split()[:2])}\n" for line in lines)
 
 
 def start(podman: Podman, lab: Lab, state: State, proxy: str) -> None:
-    """Create all hosts, write known_hosts and ssh_config, and log in to each once."""
-    (lab.cache / "artifacts").mkdir(exist_ok=True)
+    """Create all hosts but ctl, which is there, boot all, write known_hosts and ssh_config, log in to each once."""
     make_key(lab)
+
+    def bring_up(host: str) -> str:
+        setup = [] if host == "ctl" else create(podman, lab, state, host)
+        return boot(podman, lab, state, host, proxy, setup)
+
     with ThreadPoolExecutor(max_workers=min(8, 2 * (os.cpu_count() or 1))) as pool:
-        lines = list(pool.map(lambda host: _start(podman, lab, state, host, proxy), state.hosts))
+        lines = list(pool.map(bring_up, state.hosts))
         lab.known_hosts.write_text("".join(lines))
         lab.ssh_config.write_text(ssh_config(lab, state))
         list(pool.map(lambda host: _login(lab, host), state.hosts))

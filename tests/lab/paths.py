@@ -27,9 +27,12 @@ def cache_root() -> Path:
     return root
 
 
+MACHINE = Path("/run/gpuops-lab")
+
+
 def run_root(cache: Path) -> Path:
     """Run-time files of one cache directory: two caches on one machine do not meet."""
-    return Path("/run/gpuops-lab") / hashlib.sha256(str(cache).encode()).hexdigest()[:8]
+    return MACHINE / hashlib.sha256(str(cache).encode()).hexdigest()[:8]
 
 
 @contextlib.contextmanager

@@ -75,7 +75,9 @@ class Podman:
             for name in ("lower", "upper", "work", "merged"):
                 (base / name).mkdir(parents=True, exist_ok=True)
             options = f"lowerdir={base}/lower,upperdir={base}/upper,workdir={base}/work"
-            command = f"mount -t overlay -o {options} overlay {base}/merged && touch {base}/merged/x && umount {base}/merged"
+            command = (
+                f"mount -t overlay -o {options} overlay {base}/merged && touch {base}/merged/x && umount {base}/merged"
+            )
             done = subprocess.run([*self.space.prefix(), "sh", "-c", command], check=False, capture_output=True)
             subprocess.run(["rm", "-rf", str(base)], check=False)
             record.write_text("vfs" if done.returncode else "overlay")
@@ -99,13 +101,18 @@ class Podman:
             self.command(*words), env=self.environment(), check=False, capture_output=True, text=True, input=stdin or ""
         )
         if check and done.returncode:
-            raise LabError(f"podman {' '.join(words[:6])} … failed ({done.returncode}): {(done.stderr or done.stdout).strip()[-2000:]}")
+            raise LabError(
+                f"podman {' '.join(words[:6])} … failed ({done.returncode}): {(done.stderr or done.stdout).strip()[-2000:]}"
+            )
         return done
 
     def containers(self, name: str) -> dict[str, str]:
         """Containers whose name starts with `name`, with their states."""
         found: list[dict[str, Any]] = json.loads(self.call("ps", "--all", "--format", "json").stdout or "[]")
         return {entry["Names"][0]: entry["State"] for entry in found if entry["Names"][0].startswith(name)}
+
+    def close(self) -> None:
+        self.space.close()
 
     def remove(self, *names: str) -> None:
         """Remove containers; a busy one can need a second try."""
