@@ -459,7 +459,8 @@ Return nvmlDeviceGetMemoryAffinity(Device d, unsigned words, unsigned long *mask
 struct field { unsigned id, scope; long long timestamp, latency; int type; Return result; union { unsigned number; Counter counter; } value; };
 static Return field(Device d, unsigned id, unsigned scope, unsigned *value)
 {
-    unsigned limit = number("power_limit_w") * 1000;
+    unsigned limit = number("power_limit_w") * 1000, link_up = scope < active_links(d);
+    Return is_link = scope < number("nvlink_links") ? SUCCESS : NOT_SUPPORTED;
     if (scope && id >= 185 && id <= 192)
         return NOT_SUPPORTED; /* power of the module or the memory alone */
     switch (id) {
@@ -467,6 +468,9 @@ static Return field(Device d, unsigned id, unsigned scope, unsigned *value)
     case 91: return *value = number("nvlink_links"), SUCCESS;         /* NVLINK_LINK_COUNT */
     case 95: return *value = 0, SUCCESS;                              /* PCIe replay roll-overs */
     case 147: return *value = switch_count ? active_links(d) : 0, SUCCESS; /* links to an NVSwitch */
+    case 164: return *value = link_up ? number("nvlink_mbps") : 0, is_link; /* speed of link `scope` */
+    case 165: return *value = link_up, is_link;
+    case 166: return *value = number("nvlink_version"), is_link;
     case 185: case 186: return nvmlDeviceGetPowerUsage(d, value);     /* average, instant */
     case 187: return *value = number("power_min_w") * 1000, SUCCESS;
     case 188: case 189: return *value = limit, SUCCESS;               /* maximum, default */

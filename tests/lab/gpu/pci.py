@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .profiles import Profile
@@ -27,7 +27,7 @@ CONNECTX = {4: 0x101B, 5: 0x1021}  # ConnectX-6 and -7, by PCIe generation
 
 @dataclass(frozen=True)
 class Device:
-    """One PCI function. `width` and `generation` are of the link as it is now."""
+    """One PCI function."""
 
     address: str
     vendor: int
@@ -39,10 +39,18 @@ class Device:
     numa_node: int
     cpus: str
     generation_max: int
-    generation: int
     width_max: int
-    width: int
+    generation_now: int | None = None  # of the link, if lower than it could be
+    width_now: int | None = None
     lost: bool = False  # fell off the bus: its configuration space reads as ones
+
+    @property
+    def generation(self) -> int:
+        return self.generation_now or self.generation_max
+
+    @property
+    def width(self) -> int:
+        return self.width_now or self.width_max
 
     def config(self) -> bytes:
         """The 256 bytes of configuration space that lspci reads."""
@@ -80,8 +88,8 @@ class Device:
             "max_link_speed": f"{GIGATRANSFERS[self.generation_max]} GT/s PCIe",
             "current_link_width": str(self.width),
             "max_link_width": str(self.width_max),
-            "modalias": f"pci:v{self.vendor:08X}d{self.device:08X}sv{self.subsystem_vendor:08X}sd{self.subsystem_device:08X}"
-            f"bc{base:02x}sc{sub:02x}i{interface:02x}",
+            "modalias": f"pci:v{self.vendor:08X}d{self.device:08X}"
+            f"sv{self.subsystem_vendor:08X}sd{self.subsystem_device:08X}bc{base:02x}sc{sub:02x}i{interface:02x}",
             "resource": "\n".join(["0x0000000000000000 0x0000000000000000 0x0000000000000000"] * 13),
             "uevent": f"PCI_CLASS={self.pci_class:X}\nPCI_ID={self.vendor:04X}:{self.device:04X}\n"
             f"PCI_SUBSYS_ID={self.subsystem_vendor:04X}:{self.subsystem_device:04X}\nPCI_SLOT_NAME={self.address}",
@@ -96,9 +104,6 @@ def devices(
     found = []
     for position, address in enumerate(profile.addresses):
         node = profile.numa_node(position)
-        width = faults.get("pcie_width", {}).get(position, profile.pcie_width_max)
-        generation = faults.get("pcie_generation_now", {}).get(position, profile.pcie_generation)
-        lost = position in faults.get("gpu_lost", {})
         found.append(
             Device(
                 address,
@@ -111,49 +116,20 @@ def devices(
                 node,
                 cpus[node],
                 profile.pcie_generation,
-                generation,
                 profile.pcie_width_max,
-                width,
-                lost,
-            )  # fmt: skip
-        )
-    for address in profile.nvswitches:
-        found.append(
-            Device(
-                address,
-                NVIDIA,
-                profile.nvswitch_id,
-                NVIDIA,
-                profile.nvswitch_id,
-                BRIDGE_OTHER,
-                0xA1,
-                0,
-                cpus[0],
-                2,
-                2,
-                2,
-                2,
+                generation_now=faults.get("pcie_generation_now", {}).get(position),
+                width_now=faults.get("pcie_width", {}).get(position),
+                lost=position in faults.get("gpu_lost", {}),
             )
         )
+    for address in profile.nvswitches:
+        switch = profile.nvswitch_id
+        found.append(Device(address, NVIDIA, switch, NVIDIA, switch, BRIDGE_OTHER, 0xA1, 0, cpus[0], 2, 2))
     for position, address in enumerate(profile.nics if nics else ()):
         node, generation = profile.numa_node(position), profile.pcie_generation
         model = CONNECTX[generation]
         found.append(
-            Device(
-                address,
-                MELLANOX,
-                model,
-                MELLANOX,
-                0x0041,
-                INFINIBAND,
-                0,
-                node,
-                cpus[node],
-                generation,
-                generation,
-                16,
-                16,
-            )
+            Device(address, MELLANOX, model, MELLANOX, 0x0041, INFINIBAND, 0, node, cpus[node], generation, 16)
         )
     return found
 
@@ -161,10 +137,18 @@ def devices(
 def root_port(device: Device) -> Device:
     """The slot that a device sits in: it offers what the device could use."""
     bus = int(device.address.split(":")[1], 16)
-    return Device(
-        f"0000:{bus - 1:02x}:01.0" if bus else "0000:00:01.0", INTEL, 0x352A, INTEL, 0, BRIDGE_PCI, 0x04, device.numa_node, device.cpus,
-        device.generation_max, device.generation, device.width_max, device.width,
-    )  # fmt: skip
+    address = f"0000:{bus - 1:02x}:01.0" if bus else "0000:00:01.0"
+    return replace(
+        device,
+        address=address,
+        vendor=INTEL,
+        device=0x352A,
+        subsystem_vendor=INTEL,
+        subsystem_device=0,
+        pci_class=BRIDGE_PCI,
+        revision=0x04,
+        lost=False,
+    )
 
 
 def write(directory: Path, bus: list[Device], seen_as: str) -> None:

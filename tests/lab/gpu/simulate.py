@@ -81,9 +81,9 @@ def prepare(
 ) -> Simulation:
     """Write a node's simulation into `node_dir` and build the library, once for all nodes, in `cache`.
 
-    `cpus`: how many CPUs the node has (default: this machine's); they are shared out to the profile's NUMA nodes, so that
-    what NVML says of affinity is true of the node and Slurm accepts it. `nics`: put the profile's InfiniBand adapters on
-    the PCI bus, too. The library serves every `suite`.
+    `cpus`: how many CPUs the node has (default: this machine's). They are shared out to the profile's NUMA nodes, so
+    what NVML says of affinity names CPUs that the node really has, and Slurm accepts it. `nics`: put the profile's
+    InfiniBand adapters on the PCI bus, too. The library serves every `suite`.
     """
     if profile not in PROFILES:
         raise ValueError(f"GPU profile {profile!r}: expected one of {', '.join(PROFILES)}")
