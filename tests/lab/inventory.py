@@ -1,8 +1,11 @@
-#!/usr/bin/env python3
 # Copyright (c) The gpuops.cluster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Inventory of the lab named `$GPUOPS_LAB_NAME` (default: lab), as `./run lab up` left it."""
+"""Inventory of the lab named `$GPUOPS_LAB_NAME` (default: lab), as `./run lab up` left it.
+
+Called by inventories/lab/hosts.sh. Without such a lab it says so and fails; with GPUOPS_LAB_MAY_BE_DOWN set, as in
+Molecule's create and destroy steps, the inventory is empty instead.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +53,9 @@ def main() -> int:
     try:
         print(json.dumps(inventory(cache, name), indent=2))
     except (OSError, ValueError, KeyError):
+        if os.environ.get("GPUOPS_LAB_MAY_BE_DOWN"):
+            print("{}")
+            return 0
         print(f"lab {name} is not up ({cache}/labs/{name}); type: ./run lab up --name {name}", file=sys.stderr)
         return 1
     return 0
