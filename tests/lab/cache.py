@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from pathlib import Path
 
 from . import network
 from .paths import LabError
@@ -81,13 +80,14 @@ def address(podman: Podman) -> str | None:
 
 
 def _image(podman: Podman, base: str) -> str:
-    """apt-cacher-ng on top of the base image, made once for each base image."""
-    tag = f"localhost/gpuops-apt-cache:{base.rpartition(':')[2]}"
+    """apt-cacher-ng on top of whichever base image was there first."""
+    tag = "localhost/gpuops-apt-cache:1"
     if not podman.image_exists(tag):
         build = f"{NAME}-build"
         podman.remove(build)
         script = (
-            "export DEBIAN_FRONTEND=noninteractive; apt-get -qq update && apt-get -qq install -y --no-install-recommends apt-cacher-ng"
+            "export DEBIAN_FRONTEND=noninteractive; apt-get -qq update"
+            " && apt-get -qq install -y --no-install-recommends apt-cacher-ng"
             " && rm -rf /var/lib/apt/lists/* && apt-get clean"
         )
         podman.call("run", "--name", build, "--network", NAME, base, "sh", "-c", script)

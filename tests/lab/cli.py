@@ -8,29 +8,13 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shutil
-import socket
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
-from . import artifacts, cache, host, image, network, nodes
-from .paths import MACHINE, Lab, LabError, Options, State, cache_root, labs, locked
+from . import artifacts, cache, host, image, nodes
+from .lifecycle import build, clear, stage, whole
+from .paths import MACHINE, Lab, LabError, Options, State, busy, cache_root, labs, locked
 from .podman import Podman
-
-
-@contextmanager
-def stage(text: str) -> Iterator[None]:
-    """One line of progress with the seconds it took."""
-    print(f"  {text} …", end="", flush=True)
-    started = time.monotonic()
-    try:
-        yield
-    except BaseException:
-        print(" failed")
-        raise
-    print(f" {time.monotonic() - started:.1f} s", flush=True)
 
 
 def lab_name(text: str) -> str:
@@ -84,37 +68,6 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def whole(podman: Podman, state: State) -> bool:
-    """True when every host of a lab runs and answers on its ssh port."""
-    if not podman.space.holder():
-        return False
-    found = podman.containers(f"gpuops-{state.name}-")
-    if any(found.get(state.container(name)) != "running" for name in state.hosts):
-        return False
-    if podman.containers(cache.NAME).get(cache.NAME) != "running":
-        return False
-    for address in state.hosts.values():
-        try:
-            socket.create_connection((address, 22), timeout=2).close()
-        except OSError:
-            return False
-    return True
-
-
-def clear(podman: Podman, lab: Lab) -> None:
-    """Remove what there is of a lab, whole or half."""
-    found = podman.containers(f"gpuops-{lab.name}-")
-    found = {
-        name: state
-        for name, state in found.items()
-        if re.fullmatch(r"(ctl|n\d+)", name.removeprefix(f"gpuops-{lab.name}-"))
-    }
-    if found:
-        podman.remove(*found)
-    network.remove(podman, f"gpuops-{lab.name}")
-    shutil.rmtree(lab.directory, ignore_errors=True)
-
-
 def up(arguments: argparse.Namespace) -> int:
     root = cache_root()
     lab = Lab(root, arguments.name)
@@ -137,33 +90,9 @@ def up(arguments: argparse.Namespace) -> int:
         if arguments.artifacts:
             artifacts.build(root, artifacts.NAMES)
     print(f"  log in:    ./run lab ssh{'' if lab.name == 'lab' else ' --name ' + lab.name} n1")
-    print(
-        f"  inventory: {'' if lab.name == 'lab' else f'GPUOPS_LAB_NAME={lab.name} '}ansible-playbook -i inventories/lab …"
-    )
+    prefix = "" if lab.name == "lab" else f"GPUOPS_LAB_NAME={lab.name} "
+    print(f"  inventory: {prefix}ansible-playbook -i inventories/lab …")
     return 0
-
-
-def build(podman: Podman, lab: Lab, options: Options) -> None:
-    with locked(MACHINE / "lock"):
-        with stage("packages of this machine"):
-            host.install_missing()
-            host.prepare(MACHINE)
-            podman.open()
-        clear(podman, lab)
-        with stage(f"base image {options.suite}"):
-            base = image.ensure(podman, options.suite)
-            first = base if options.suite == image.SUITES[0] else image.ensure(podman, image.SUITES[0])
-        with stage("package cache"):
-            proxy = cache.ensure(podman, first)
-        subnet = network.create(podman, f"gpuops-{lab.name}")
-        state = State(lab.name, options, base, subnet, network.addresses(subnet, options.nodes))
-        lab.write(state)
-        (lab.cache / "artifacts").mkdir(exist_ok=True)
-        nodes.create(podman, lab, state, "ctl")  # the bridge is there before another lab looks for a free subnet
-    with stage(f"{len(state.hosts)} hosts on {subnet}"):
-        nodes.start(podman, lab, state, proxy)
-    state.complete = True
-    lab.write(state)
 
 
 def down(arguments: argparse.Namespace) -> int:
@@ -195,8 +124,8 @@ def status(arguments: argparse.Namespace) -> int:
         return 0 if arguments.name is None else 1
     for lab in found:
         state = lab.read()
-        if not state:
-            print(f"{lab.name}: half-built")
+        if busy(lab.lock) or not state:
+            print(f"{lab.name}: {'being built or removed' if busy(lab.lock) else 'broken (up builds it anew)'}")
             continue
         word = "up" if state.complete and whole(podman, state) else "broken (up builds it anew)"
         print(f"{lab.name}: {word}, {state.options.suite}, GPUs {state.options.gpus}, {state.subnet}")
@@ -218,7 +147,9 @@ def fault(arguments: argparse.Namespace) -> int:
     if bad or bool(arguments.settings) == arguments.clear:
         print(f"lab: fault needs key=value words or --clear{': ' + bad[0] if bad else ''}", file=sys.stderr)
         return 2
-    lab, _ = known(arguments.name, arguments.host)
+    lab, state = known(arguments.name, arguments.host)
+    if arguments.host == "ctl" or state.options.gpus == "none":
+        raise LabError(f"{arguments.host} has no simulated GPUs")
     settings = dict(text.split("=", 1) for text in arguments.settings)
     nodes.simulator().fault(lab.directory / arguments.host, settings)
     return 0
@@ -253,9 +184,12 @@ def main(words: Sequence[str]) -> int:
     ]
     try:
         return command(arguments)
-    except LabError as error:
+    except (LabError, RuntimeError) as error:
         print(f"lab: {error}", file=sys.stderr)
         return 1
+    except ValueError as error:  # a fault that there is not
+        print(f"lab: {error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("\nlab: interrupted; the next up builds it anew", file=sys.stderr)
         return 130

@@ -41,9 +41,9 @@ def present(name: str) -> bool:
     return os.path.exists(name) if "/" in name else shutil.which(name) is not None
 
 
-def missing(exists: Callable[[str], bool] = present) -> list[str]:
+def missing(needed: dict[str, tuple[str, ...]], exists: Callable[[str], bool] = present) -> list[str]:
     """Debian packages of which no file is present."""
-    return [package for package, files in NEEDED.items() if not any(exists(name) for name in files)]
+    return [package for package, files in needed.items() if not any(exists(name) for name in files)]
 
 
 def need_root(command: Iterable[str]) -> None:
@@ -51,10 +51,11 @@ def need_root(command: Iterable[str]) -> None:
         raise LabError(f"the lab makes system containers and needs root; type: sudo -E ./run lab {' '.join(command)}")
 
 
-def install_missing() -> None:
+def install_missing(more: dict[str, tuple[str, ...]]) -> None:
     """Install what is missing from the distribution's packages, or say what to type."""
     os.environ["PATH"] += ":/usr/local/sbin:/usr/sbin:/sbin"
-    packages = missing()
+    needed = {**NEEDED, **more}
+    packages = missing(needed)
     if not packages:
         return
     if not shutil.which("apt-get"):
@@ -67,13 +68,13 @@ def install_missing() -> None:
         )
         if done.returncode:
             raise LabError(f"{' '.join(command)} failed:\n{done.stdout[-3000:]}")
-    still = missing()
+    still = missing(needed)
     if still:
         raise LabError(f"apt-get installed {' '.join(packages)}, but nothing is found of: {' '.join(still)}")
 
 
 def prepare(machine: Path) -> None:
-    """Raise kernel settings that are too low. What was there before is kept for `restore`, until the machine boots anew."""
+    """Raise kernel settings that are too low. What was there before is kept for `restore`, until the next boot."""
     record = machine / "before.json"
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     before = json.loads(record.read_text()) if record.exists() else {}

@@ -15,31 +15,27 @@ from .podman import Podman
 
 SUITES = ("bookworm", "trixie")
 MAX_AGE = 7 * 86400
+# What every installed Debian has (systemd, sshd, Python for Ansible, udev, ping …) and pciutils; roles bring the rest.
 PACKAGES = (
-    "systemd", "systemd-sysv", "dbus", "openssh-server", "python3", "python3-apt", "sudo", "iproute2", "iputils-ping",
-    "ca-certificates", "procps", "kmod", "curl", "pciutils",
+    "systemd", "systemd-sysv", "dbus", "udev", "openssh-server", "python3", "python3-apt", "sudo", "iproute2",
+    "iputils-ping", "netbase", "ca-certificates", "procps", "kmod", "curl", "pciutils",
 )  # fmt: skip
 
-# Every node makes host keys of its own at boot.
-HOST_KEYS = """\
-[Service]
-ExecStartPre=
-ExecStartPre=/usr/bin/ssh-keygen -A
-ExecStartPre=/usr/sbin/sshd -t
-"""
+# Every host makes its own host keys at boot. No name, no machine id, no package lists stay in the image.
+HOST_KEYS = r"[Service]\nExecStartPre=\nExecStartPre=/usr/bin/ssh-keygen -A\nExecStartPre=/usr/sbin/sshd -t\n"
+HOOKS = (
+    f'd="$1"/etc/systemd/system/ssh.service.d; mkdir -p "$d"; printf "{HOST_KEYS}" > "$d"/hostkeys.conf',
+    'rm -f "$1"/etc/ssh/ssh_host_* "$1"/etc/hostname "$1"/etc/resolv.conf; : > "$1"/etc/machine-id',
+    'rm -rf "$1"/var/lib/apt/lists/*',
+)
 
 
 def recipe(suite: str, output: Path) -> list[str]:
     """mmdebstrap's command line. No mirror argument: its default brings the updates and security suites too."""
-    drop_in = HOST_KEYS.replace("\n", "\\n")
     command = ["mmdebstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}"]
     command += ["--components=main,contrib,non-free,non-free-firmware", '--aptopt=APT::Install-Recommends "false"']
     command += [f"--dpkgopt=path-exclude=/usr/share/{part}/*" for part in ("doc", "man", "locale")]
-    command += [
-        f'--customize-hook=mkdir -p "$1"/etc/systemd/system/ssh.service.d; printf "{drop_in}" > "$1"/etc/systemd/system/ssh.service.d/hostkeys.conf',
-        '--customize-hook=rm -f "$1"/etc/ssh/ssh_host_* "$1"/etc/hostname "$1"/etc/resolv.conf; : > "$1"/etc/machine-id',
-        '--customize-hook=rm -rf "$1"/var/lib/apt/lists/*',
-    ]
+    command += [f"--customize-hook={hook}" for hook in HOOKS]
     return [*command, suite, str(output)]
 
 
@@ -54,22 +50,23 @@ def fresh(archive: Path, now: float) -> bool:
 
 
 def ensure(podman: Podman, suite: str) -> str:
-    """Build and import the image where it is missing, changed or old; returns its tag."""
+    """Build and import the image where it is missing, changed or old; returns its tag. Labs that are up keep theirs."""
     name = tag(suite)
     archive = podman.cache / "images" / f"{suite}-{name.rpartition(':')[2]}.tar"
     archive.parent.mkdir(parents=True, exist_ok=True)
-    if not fresh(archive, time.time()):
-        for old in archive.parent.glob(f"{suite}-*"):
-            old.unlink()
-        unfinished = archive.with_suffix(".new.tar")
+    built = not fresh(archive, time.time())
+    if built:
+        unfinished = archive.parent / f"new-{archive.name}"
         done = subprocess.run(
             recipe(suite, unfinished), check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         if done.returncode:
             raise LabError(f"mmdebstrap {suite} failed:\n{done.stdout[-3000:]}")
+        for old in archive.parent.glob(f"{suite}-*"):
+            old.unlink()
         unfinished.replace(archive)
-        podman.call("rmi", "-f", name, check=False)
-    if not podman.image_exists(name):
+    if built or not podman.image_exists(name):
         changes = ["--change", 'CMD ["/sbin/init"]', "--change", "STOPSIGNAL SIGRTMIN+3"]
         podman.call("import", *changes, str(archive), name)
+        podman.call("image", "prune", "-f", check=False)
     return name

@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A mount namespace of our own in which podman runs.
 
-Container file systems, network namespaces and DNS state live in it, so the machine's own podman, /run and mount table stay as they
-are. It is held by a sleeping process and entered through that process, root directory included, which also works inside a chroot.
+Container file systems, network namespaces and DNS state live in it, so the machine's own podman, /run and mount table
+stay as they are. It is held by a sleeping process and entered through that process, root directory included, which also
+works inside a chroot.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def mount_points(mountinfo: str) -> dict[str, str]:
 def cgroup_commands(mounts: dict[str, str], own_cgroups: str) -> list[str]:
     """Shell commands that leave one complete cgroup version under /sys/fs/cgroup.
 
-    A hybrid machine keeps version 1 (its controllers are bound there); where nothing is mounted, as in a bare chroot, it is mounted.
+    A hybrid machine keeps version 1 (its controllers are bound there). Where nothing is mounted, as in a bare chroot,
+    it is mounted.
     """
     hierarchies = [line.split(":")[1] for line in own_cgroups.splitlines() if not line.startswith("0:")]
     controllers = [name for name in hierarchies if name and not name.startswith("name=")]
@@ -62,10 +64,8 @@ def cgroup_commands(mounts: dict[str, str], own_cgroups: str) -> list[str]:
 def setup_script(run: Path, mounts: dict[str, str], own_cgroups: str) -> str:
     """What the holder runs before it sleeps."""
     lines = ["set -e", *cgroup_commands(mounts, own_cgroups)]
-    for directory in (*PRIVATE, "/dev/shm"):
-        lines.append(
-            f"mkdir -p {directory} && mount -t tmpfs -o mode={1777 if directory == '/dev/shm' else 755} tmpfs {directory}"
-        )
+    lines += [f"mkdir -p {directory} && mount -t tmpfs -o mode=755 tmpfs {directory}" for directory in PRIVATE]
+    lines += ["mkdir -p /dev/shm && mount -t tmpfs -o mode=1777 tmpfs /dev/shm"]
     inner = f"echo ready > {shlex.quote(str(run / 'ready'))}; exec sleep infinity"
     if "/" in mounts:
         lines.append(inner)
@@ -117,7 +117,7 @@ class Namespace:
         )
 
     def open(self) -> None:
-        """Make the namespace unless it is there. Without it nothing runs, so run-time files of the last one are stale."""
+        """Make the namespace unless it is there. Without it nothing runs: files of the last one are stale."""
         if self.holder():
             return
         shutil.rmtree(self.run, ignore_errors=True)

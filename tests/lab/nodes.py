@@ -20,10 +20,10 @@ from .podman import Podman
 ARTIFACTS = "/srv/gpuops-lab"
 CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 CA_IN_NODE = "/usr/local/lib/gpuops-lab/ca-certificates.crt"
-# What a container runtime withholds from root but every real server has: device files of its own, ping, ssh's audit records.
+# What a container runtime withholds from root but real servers have: device files, ping, ssh's audit records.
 CAPABILITIES = ("MKNOD", "NET_RAW", "AUDIT_WRITE")
 
-# Runs in each node: wait for systemd, then what makes this node reachable and its downloads cached. Prints the host's keys.
+# Runs in each host: wait for systemd, then make the host reachable and its downloads cached. Prints its public keys.
 BOOT = """\
 i=0
 until state=$(systemctl is-system-running 2>/dev/null); [ "$state" = running ] || [ "$state" = degraded ]; do
@@ -39,7 +39,10 @@ chmod 600 /root/.ssh/authorized_keys
 mkdir -p /usr/local/lib/gpuops-lab
 printf %s {proxy_script} > /usr/local/lib/gpuops-lab/apt-proxy
 chmod 755 /usr/local/lib/gpuops-lab/apt-proxy
-echo 'Acquire::http::Proxy-Auto-Detect "/usr/local/lib/gpuops-lab/apt-proxy"; Acquire::Languages "none";' > /etc/apt/apt.conf.d/00gpuops-lab
+cat > /etc/apt/apt.conf.d/00gpuops-lab <<X
+Acquire::http::Proxy-Auto-Detect "/usr/local/lib/gpuops-lab/apt-proxy";
+Acquire::Languages "none";
+X
 [ ! -e {ca} ] || printf '[global]\\ncert = %s\\n' {ca} > /etc/pip.conf
 find /var/lib/apt/lists -mindepth 1 -delete
 touch -d @0 /var/lib/apt/lists

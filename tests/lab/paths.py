@@ -37,11 +37,27 @@ def run_root(cache: Path) -> Path:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock; waits for another `lab.py` that has it."""
+    """Hold an exclusive lock; says so when it waits for another `lab.py` that has it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("  waiting for another lab command on this machine", flush=True)
+            fcntl.flock(handle, fcntl.LOCK_EX)
         yield
+
+
+def busy(path: Path) -> bool:
+    """True while another process holds the lock."""
+    try:
+        with path.open() as handle:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,7 @@ from .paths import LabError, run_root
 
 
 def limits() -> tuple[int, int]:
-    """Open files and processes a container may have: what this process may pass on, without a capability to raise limits."""
+    """Open files and processes of a container: no more than this process may pass on."""
     files, processes = (resource.getrlimit(which)[1] for which in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC))
     return (min(files, 1048576) if files > 0 else 1048576, min(processes, 32768) if processes > 0 else 32768)
 
@@ -101,9 +101,8 @@ class Podman:
             self.command(*words), env=self.environment(), check=False, capture_output=True, text=True, input=stdin or ""
         )
         if check and done.returncode:
-            raise LabError(
-                f"podman {' '.join(words[:6])} … failed ({done.returncode}): {(done.stderr or done.stdout).strip()[-2000:]}"
-            )
+            said = (done.stderr or done.stdout).strip()[-2000:]
+            raise LabError(f"podman {' '.join(words[:6])} … failed ({done.returncode}): {said}")
         return done
 
     def containers(self, name: str) -> dict[str, str]:
