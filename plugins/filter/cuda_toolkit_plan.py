@@ -1,0 +1,265 @@
+# Copyright (c) The gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Filter: what the role cuda_toolkit has to do on a host, and everything that speaks against it."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: cuda_toolkit_plan
+short_description: What the role cuda_toolkit has to do on a host, and what speaks against it
+description:
+  - From the role's variables and what was read from the host, decides which packages and repositories are wanted,
+    which local repositories are superseded, and what the role must refuse.
+  - Each refusal names the value seen and the variable to set.
+positional: _input
+options:
+  _input:
+    description: The role's variables, without the prefix C(cuda_toolkit_).
+    type: dict
+    required: true
+  host:
+    description:
+      - What was read from the host.
+      - C(distribution), C(release) and C(machine), such as V(Debian), V(12) and V(x86_64).
+      - C(dpkg), lines C(state|package|version), and C(sources), lines C(file:source line) of local CUDA repositories.
+      - C(link), the stat of C(/usr/local/cuda), and C(gpus), the devices of M(gpuops.cluster.gpu_facts).
+      - C(candidate), the version of the distribution's own toolkit.
+    type: dict
+    required: true
+  file:
+    description:
+      - The repository file, when it has to be brought.
+      - C(checksum), its sha256, null when not known before the download.
+      - C(size) in bytes, null when the file is not there.
+      - C(free), pairs of mount point and free bytes for C(/var/cache) and C(/usr/local), in this order.
+    type: dict
+author:
+  - The gpuops.cluster contributors (@gpuops)
+"""
+
+EXAMPLES = r"""
+- name: Decide
+  ansible.builtin.set_fact:
+    plan: "{{ {'version': '13.0', 'source': 'network'} | gpuops.cluster.cuda_toolkit_plan(host=seen) }}"
+"""
+
+RETURN = r"""
+_value:
+  description:
+    - C(problems), the refusals as messages; when the version is unusable, nothing else.
+    - C(package) and C(version) to install (empty where any version will do), C(family) (patterns of all
+      packages of this release), C(installed), C(current), C(compiler).
+    - C(repository), its package, with C(list), C(unpacked), C(leftover) and C(bring), and C(bring_keyring).
+    - C(old_packages) and C(old_files) to remove.
+    - C(distro), C(repository_architecture), C(target), C(short), C(prefix), C(nvcc), C(architectures), C(link).
+  type: dict
+"""
+
+import re
+from typing import Any
+
+DISTRIBUTIONS = {
+    ("Debian", "11"): "debian11",
+    ("Debian", "12"): "debian12",
+    ("Debian", "13"): "debian13",
+    ("Ubuntu", "20.04"): "ubuntu2004",
+    ("Ubuntu", "22.04"): "ubuntu2204",
+    ("Ubuntu", "24.04"): "ubuntu2404",
+}
+# NVIDIA's names of a machine: in repository URLs, in file names, and of the folder under targets/.
+MACHINES = {"x86_64": ("x86_64", "amd64", "x86_64-linux"), "aarch64": ("sbsa", "arm64", "sbsa-linux")}
+FILE = re.compile(r"cuda-repo-([a-z]+\d+)-(\d+)-(\d+)-local_(\d+\.\d+\.\d+)-([\d.]+)-1_([a-z0-9]+)\.deb")
+# Architecture as gpu_facts names it: compute capability to compile for, and the releases of CUDA that can,
+# from the first to (not including) the second.
+# Sources: NVIDIA's CUDA release notes, 11.8 (Hopper, Ada), 12.8 (Blackwell), 13.0 (Maxwell, Pascal and Volta removed).
+ARCHITECTURES: dict[str, tuple[str, tuple[int, int], tuple[int, int]]] = {
+    "Maxwell": ("52", (0, 0), (13, 0)),
+    "Pascal": ("60", (0, 0), (13, 0)),
+    "Volta": ("70", (0, 0), (13, 0)),
+    "Turing": ("75", (0, 0), (99, 0)),
+    "Ampere": ("80", (11, 0), (99, 0)),
+    "Ada Lovelace": ("89", (11, 8), (99, 0)),
+    "Hopper": ("90", (11, 8), (99, 0)),
+    "Blackwell": ("100", (12, 8), (99, 0)),
+}
+DEFAULT_ARCHITECTURE = "90"
+
+
+def _release(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("."))
+
+
+def _gpu_architectures(gpus: list[dict[str, Any]], release: tuple[int, ...]) -> tuple[list[str], list[str]]:
+    """Compute capabilities of these GPUs, and the problems this release of CUDA has with them."""
+    wanted, problems = set(), []
+    for name, product in sorted({(gpu.get("architecture") or "", gpu.get("name") or "") for gpu in gpus}):
+        if name not in ARCHITECTURES:
+            continue
+        capability, first, gone = ARCHITECTURES[name]
+        if name == "Blackwell" and "RTX" in product:
+            capability = "120"
+        wanted.add(capability)
+        if not first <= release[:2] < gone:
+            bound = f"older than {gone[0]}.{gone[1]}" if release[:2] >= gone else f"{first[0]}.{first[1]} or newer"
+            problems.append(f"{product} ({name}) needs CUDA {bound}; change cuda_toolkit_version")
+    return sorted(wanted, key=int), problems
+
+
+def _file_name_problems(settings: dict[str, Any], distro: str, machine: str) -> list[str]:
+    """What is wrong with the variables of the source local_repository."""
+    problems = []
+    name = settings["local_repository"].rsplit("/", 1)[-1]
+    match = FILE.fullmatch(name)
+    if not settings["local_repository"]:
+        problems.append(
+            "cuda_toolkit_local_repository is empty; set it to the path or URL of NVIDIA's cuda-repo-…-local deb"
+        )
+    elif not match:
+        problems.append(
+            f"cuda_toolkit_local_repository is '{name}', expected NVIDIA's file name, such as "
+            "cuda-repo-debian12-12-4-local_12.4.1-550.54.15-1_amd64.deb"
+        )
+    else:
+        for_distro, major, minor, full, _, for_machine = match.groups()
+        if for_distro != distro:
+            problems.append(f"cuda_toolkit_local_repository is '{name}', for {for_distro}; this host is {distro}")
+        if for_machine != machine:
+            problems.append(f"cuda_toolkit_local_repository is '{name}', for {for_machine}; this host is {machine}")
+        asked = settings["version"]
+        if asked not in (f"{major}.{minor}", full):
+            problems.append(
+                f"cuda_toolkit_version is '{asked}', but cuda_toolkit_local_repository holds {full} ('{name}')"
+            )
+        if (int(major), int(minor)) < (11, 7):
+            problems.append(
+                f"cuda_toolkit_local_repository holds {full}; local repositories before 11.7 have no keyring"
+            )
+    if not re.fullmatch(r"sha256:[0-9a-f]{64}", settings["local_repository_checksum"]):
+        seen = settings["local_repository_checksum"]
+        problems.append(
+            f"cuda_toolkit_local_repository_checksum is '{seen}', expected sha256: and 64 hexadecimal digits"
+        )
+    return problems
+
+
+def _file_problems(settings: dict[str, Any], file: dict[str, Any]) -> list[str]:
+    """What is wrong with the file itself, and with the room for it."""
+    path, wanted = settings["local_repository"], settings["local_repository_checksum"].partition(":")[2]
+    if file["size"] is None:
+        return [f"cuda_toolkit_local_repository: there is no {path}, or it does not answer"]
+    if file["checksum"] and file["checksum"] != wanted:
+        seen = file["checksum"]
+        return [f"{path} has the checksum sha256:{seen}, not cuda_toolkit_local_repository_checksum (sha256:{wanted})"]
+    # Twice under /var (the file and the unpacked repository), three times installed.
+    problems: list[str] = []
+    need: dict[str, int] = {}
+    for (mount, _), factor in zip(file["free"], (2, 3)):
+        need[mount] = need.get(mount, 0) + factor * file["size"]
+    for mount, free in dict(file["free"]).items():
+        if int(free) < need[mount]:
+            problems.append(f"{int(free) >> 20} MiB free on {mount}, {need[mount] >> 20} wanted for {path}")
+    return problems
+
+
+def _superseded(host: dict[str, Any], ours: str, our_list: str) -> tuple[list[str], list[str]]:
+    """Packages of other local CUDA repositories (also removed, not purged ones), and other files that name one."""
+    names = [line.split("|")[1] for line in host["dpkg"]]
+    packages = [name for name in names if re.fullmatch(r"cuda-repo-.*-local", name) and name != ours]
+    files = {line.partition(":")[0] for line in host["sources"]} - {our_list if ours else ""}
+    return packages, sorted(path for path in files if path.startswith("/etc/apt/sources.list.d/"))
+
+
+def _link_problems(link: dict[str, Any]) -> list[str]:
+    if not link.get("exists") or link.get("lnk_target") == "/etc/alternatives/cuda":
+        return []
+    what = f"a link to {link['lnk_target']}" if link.get("islnk") else "not a link"
+    return [f"/usr/local/cuda is {what}, not managed by alternatives; move it away, or set cuda_toolkit_default: false"]
+
+
+def cuda_toolkit_plan(
+    settings: dict[str, Any], host: dict[str, Any], file: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    version, source = settings["version"], settings["source"]
+    problems: list[str] = []
+    if not re.fullmatch(r"\d+\.\d+(\.\d+)?", version):
+        problems.append(f"cuda_toolkit_version is '{version}', expected M.m such as '13.0', or M.m.p such as '13.0.2'")
+        return {"problems": problems}
+    release = _release(version)
+    short = f"{release[0]}.{release[1]}"
+    mm = short.replace(".", "-")
+    distro = DISTRIBUTIONS.get((host["distribution"], host["release"]), "")
+    repository_architecture, machine, target = MACHINES.get(host["machine"], ("", "", ""))
+    if not distro or not machine:
+        problems.append(
+            f"NVIDIA has no CUDA repository for {host['distribution']} {host['release']} on {host['machine']}"
+        )
+
+    match = FILE.fullmatch(settings["local_repository"].rsplit("/", 1)[-1])
+    local = source == "local_repository"
+    if local:
+        problems += _file_name_problems(settings, distro, machine)
+    present = {name: number for state, name, number in (line.split("|") for line in host["dpkg"]) if state[1:2] == "i"}
+    bring_keyring = source == "network" and "cuda-keyring" not in present
+    if bring_keyring and not re.fullmatch(r"sha256:[0-9a-f]{64}", settings["network_keyring_checksum"]):
+        seen = settings["network_keyring_checksum"]
+        problems.append(
+            f"cuda_toolkit_network_keyring_checksum is '{seen}', expected sha256: and 64 hexadecimal digits"
+        )
+    full = match[4] if local and match else version if len(release) == 3 else ""
+    package, wanted = f"cuda-toolkit-{mm}", f"{full}-1" if full else ""
+    prefix = f"/usr/local/cuda-{short}"
+    if source == "distribution":
+        package, wanted, prefix = "nvidia-cuda-toolkit", "", "/usr"
+        candidate = host.get("candidate") or "none"
+        if not re.match(rf"{re.escape(version)}(?!\d)", candidate.partition("~")[2] or candidate):
+            problems.append(f"cuda_toolkit_version is '{version}', but this distribution offers {candidate}")
+    else:
+        problems += _link_problems(host["link"]) if settings["default"] else []
+
+    installed = present.get(package, "")
+    if installed and wanted and _release(installed.partition("-")[0]) > _release(full):
+        problems.append(
+            f"{package} {installed} is installed, newer than {wanted}; remove it first, or set cuda_toolkit_version"
+        )
+    current = bool(installed) and wanted in ("", installed)
+    repository = f"cuda-repo-{distro}-{mm}-local" if local else ""
+    number = f"{match[4]}-{match[5]}-1" if match else ""
+    unpacked = local and present.get(repository) == number
+    old_packages, old_files = _superseded(host, repository, f"/etc/apt/sources.list.d/cuda-{distro}-{mm}-local.list")
+    capabilities, gpu_problems = _gpu_architectures(host["gpus"], release)
+    if file is not None:
+        problems += _file_problems(settings, file)
+    previous = host["link"].get("lnk_source") or ""
+    return {
+        "problems": problems + gpu_problems,
+        "distro": distro,
+        "repository_architecture": repository_architecture,
+        "target": target,
+        "short": short,
+        "package": package,
+        "version": wanted,
+        "family": [package] if source == "distribution" else [f"*-{mm}", f"*-{mm}-*"],
+        "installed": installed,
+        "current": current,
+        "compiler": "g++" in present,
+        "prefix": prefix,
+        "nvcc": f"{prefix}/bin/nvcc",
+        "repository": repository,
+        "list": f"/etc/apt/sources.list.d/cuda-{distro}-{mm}-local.list",
+        "unpacked": unpacked,
+        "leftover": any(line.split("|")[1] == repository for line in host["dpkg"]),
+        "bring": local and not unpacked and (not current or settings["keep_local_repository"]),
+        "bring_keyring": bring_keyring,
+        "old_packages": old_packages,
+        "old_files": old_files,
+        "architectures": settings["architectures"] or capabilities or [DEFAULT_ARCHITECTURE],
+        "link": prefix if settings["default"] else previous,
+    }
+
+
+class FilterModule:
+    """The filter, under its name."""
+
+    def filters(self) -> dict[str, Any]:
+        return {"cuda_toolkit_plan": cuda_toolkit_plan}
