@@ -55,14 +55,14 @@ def ensure(podman: Podman, base: str) -> str:
     if found:
         return found
     remove(podman)
-    network.create(podman, NAME)
+    network.create(podman, "apt-cache")
     image = _image(podman, base)
     directory = podman.cache / "apt"
     (directory / "packages").mkdir(parents=True, exist_ok=True)
     (directory / "etc").mkdir(exist_ok=True)
     (directory / "etc" / "acng.conf").write_text(configuration(upstream_proxy()))
     podman.call(
-        "run", "-d", "--name", NAME, "--network", NAME, "--stop-timeout", "2",
+        "run", "-d", "--name", NAME, "--network", network.full_name(podman, "apt-cache"), "--stop-timeout", "2",
         "-v", f"{directory}/packages:/var/cache/apt-cacher-ng", "-v", f"{directory}/etc:/etc/gpuops-lab:ro",
         image, "apt-cacher-ng", "-c", "/etc/gpuops-lab",
     )  # fmt: skip
@@ -74,7 +74,7 @@ def ensure(podman: Podman, base: str) -> str:
 
 def address(podman: Podman) -> str | None:
     """The running cache's address."""
-    template = f'{{{{.State.Running}}}} {{{{(index .NetworkSettings.Networks "{NAME}").IPAddress}}}}'
+    template = "{{.State.Running}} {{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
     words = podman.call("inspect", "--format", template, NAME, check=False).stdout.split()
     return words[1] if len(words) == 2 and words[0] == "true" else None
 
@@ -90,7 +90,9 @@ def _image(podman: Podman, base: str) -> str:
             " && apt-get -qq install -y --no-install-recommends apt-cacher-ng"
             " && rm -rf /var/lib/apt/lists/* && apt-get clean"
         )
-        podman.call("run", "--name", build, "--network", NAME, base, "sh", "-c", script)
+        podman.call(
+            "run", "--name", build, "--network", network.full_name(podman, "apt-cache"), base, "sh", "-c", script
+        )
         podman.call("commit", "-q", build, tag)
         podman.remove(build)
     return tag
@@ -98,4 +100,4 @@ def _image(podman: Podman, base: str) -> str:
 
 def remove(podman: Podman) -> None:
     podman.remove(NAME)
-    network.remove(podman, NAME)
+    network.remove(podman, "apt-cache")

@@ -55,7 +55,7 @@ def clear(podman: Podman, lab: Lab) -> None:
     }
     if found:
         podman.remove(*found)
-    network.remove(podman, f"gpuops-{lab.name}")
+    network.remove(podman, lab.name)
     shutil.rmtree(lab.directory, ignore_errors=True)
 
 
@@ -73,7 +73,7 @@ def build(podman: Podman, lab: Lab, options: Options) -> None:
         if options.gpus != "none":
             with stage("simulated GPUs"):
                 nodes.simulator().build_library(lab.cache)
-        subnet = network.create(podman, f"gpuops-{lab.name}")
+        subnet = network.create(podman, lab.name)
         state = State(lab.name, options, base, subnet, network.addresses(subnet, options.nodes))
         lab.write(state)
         (lab.cache / "artifacts").mkdir(exist_ok=True)

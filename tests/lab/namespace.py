@@ -110,7 +110,7 @@ class Namespace:
         if not recorded:
             return None
         pid, start, space = recorded
-        if _started(pid) == start:
+        if _started(pid) == start and _namespace(pid) == space:  # a killed process that nobody reaped has none
             return pid
         return next(
             (int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _namespace(int(entry.name)) == space), None

@@ -50,15 +50,25 @@ def _networks(podman: Podman) -> list[dict[str, Any]]:
     return result
 
 
+def full_name(podman: Podman, name: str) -> str:
+    """Unique on this machine: firewall chains are named after the network, whichever cache directory it belongs to."""
+    return f"gpuops-{name}-{podman.run_dir.name}"
+
+
 def create(podman: Podman, name: str) -> str:
-    """Make the network and return its subnet."""
+    """Make the network of a lab (or of the package cache) and return its subnet."""
     subnet = free_subnet(used_networks(podman))
-    podman.call("network", "create", "--subnet", subnet, name)
+    podman.call("network", "create", "--subnet", subnet, full_name(podman, name))
     return subnet
 
 
 def remove(podman: Podman, name: str) -> None:
     """Remove the network, and what killed containers left of it: the bridge and its firewall rules."""
+    _remove(podman, f"gpuops-{name}")  # TEMPORARY
+    _remove(podman, full_name(podman, name))
+
+
+def _remove(podman: Podman, name: str) -> None:
     if podman.call("network", "exists", name, check=False).returncode:
         return
     description = json.loads(podman.call("network", "inspect", name).stdout)[0]

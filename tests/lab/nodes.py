@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from . import cache as apt_cache
+from . import network
 from .paths import Lab, LabError, State
 from .podman import Podman
 
@@ -56,10 +57,10 @@ def simulator() -> Any:
     return importlib.import_module("tests.lab.gpu.simulate")
 
 
-def run_words(lab: Lab, state: State, host: str, extra: list[str]) -> list[str]:
+def run_words(lab: Lab, state: State, host: str, network_name: str, extra: list[str]) -> list[str]:
     """`podman run` for one host."""
     words = ["run", "-d", "--name", state.container(host), "--hostname", host, "--systemd=always", "--no-hosts"]
-    words += ["--network", f"{state.network}:ip={state.hosts[host]},alias={host}"]
+    words += ["--network", f"{network_name}:ip={state.hosts[host]},alias={host}"]
     words += ["--privileged"] if state.options.privileged else [f"--cap-add={','.join(CAPABILITIES)}"]
     words += ["--shm-size", "2g", "-v", f"{lab.cache}/artifacts:{ARTIFACTS}:ro"]
     if CA_BUNDLE.exists():
@@ -76,7 +77,7 @@ def create(podman: Podman, lab: Lab, state: State, host: str) -> list[list[str]]
     if host != "ctl" and state.options.gpus != "none":
         simulation = simulator().prepare(state.options.gpus, state.options.suite, directory, lab.cache)
         extra, setup = list(simulation.podman_args), list(simulation.setup)
-    podman.call(*run_words(lab, state, host, extra))
+    podman.call(*run_words(lab, state, host, network.full_name(podman, lab.name), extra))
     return setup
 
 

@@ -84,10 +84,6 @@ class State:
     def container(self, host: str) -> str:
         return f"gpuops-{self.name}-{host}"
 
-    @property
-    def network(self) -> str:
-        return f"gpuops-{self.name}"
-
     def matches(self, options: Options, image: str) -> bool:
         """True when a finished lab was built from the same options and base image."""
         return self.complete and self.options == options and self.image == image
