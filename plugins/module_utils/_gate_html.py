@@ -1,0 +1,213 @@
+# Copyright (c) The gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The gate's report for people: one self-contained page, verdict first, nothing loaded from elsewhere, no script."""
+
+from __future__ import annotations
+
+import math
+from html import escape
+from typing import Any, Optional
+
+STYLE = """
+:root{color-scheme:light dark;--ink:#1a1d21;--soft:#5b636d;--line:#d6dbe1;--paper:#fff;--panel:#f5f7f9;
+  --good:#1a7f43;--bad:#b3261e;--warn:#8a5a00;--held:#4a5568;--curve:#1f6feb}
+@media(prefers-color-scheme:dark){:root{--ink:#e6e9ed;--soft:#9aa4b0;--line:#39414b;--paper:#14171b;--panel:#1d2126;
+  --good:#56d384;--bad:#ff8a80;--warn:#f0b44c;--held:#b3bdc9;--curve:#79b0ff}}
+*{box-sizing:border-box}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);margin:0 auto;max-width:64rem;
+  padding:1.5rem}
+h1{font-size:1.1rem;margin:0;color:var(--soft);font-weight:600}
+h2{font-size:1.15rem;margin:2rem 0 .5rem}
+.verdict{border-left:.5rem solid var(--tone);background:var(--panel);padding:1rem 1.25rem;margin:1rem 0}
+.verdict strong{display:block;font-size:1.7rem;line-height:1.2;color:var(--tone)}
+.verdict p{margin:.5rem 0 0}
+.note{color:var(--warn);font-weight:600}
+.soft{color:var(--soft)}
+.wide{overflow-x:auto}
+table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
+th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid var(--line);vertical-align:top}
+th{color:var(--soft);font-weight:600}
+td.n,th.n{text-align:right;white-space:nowrap}
+.pass{color:var(--good)}
+.fail{color:var(--bad);font-weight:600}
+.unstable{color:var(--warn);font-weight:600}
+.blocked{color:var(--held);font-weight:600}
+figure{margin:1rem 0}
+svg{max-width:100%;height:auto}
+svg text{font:12px system-ui,sans-serif;fill:var(--soft)}
+svg .axis{stroke:var(--line)}
+svg .curve{stroke:var(--curve);fill:none;stroke-width:2}
+svg .dot{fill:var(--curve)}
+svg .limit{stroke:var(--good);stroke-dasharray:6 4}
+svg .floor{stroke:var(--bad);stroke-dasharray:2 3}
+@media print{body{max-width:none;padding:0}h2{break-after:avoid}tr,svg{break-inside:avoid}}
+"""
+TITLES = {
+    "pass": "Pass: the cluster reaches what its hardware allows",
+    "fail": "Fail: the cluster is slower or less correct than its hardware allows",
+    "blocked": "Blocked: nothing was judged",
+    "unstable": "Unstable: the figures vary too much to be judged",
+}
+TONES = {"pass": "--good", "fail": "--bad", "blocked": "--held", "unstable": "--warn"}
+STAGES = {
+    "preflight": "Before any measurement",
+    "nodes": "Every node alone",
+    "cluster": "All nodes together",
+    "isolation": "Search for the guilty part",
+}
+NONE = "\u2013"  # an en dash
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 640, 260, 64, 40, 16, 16
+
+
+def number(value: Optional[float]) -> str:
+    return NONE if value is None else f"{value:,.1f}" if value >= 10 else f"{value:.3g}"
+
+
+def size(value: Optional[int]) -> str:
+    if not value:
+        return NONE
+    power = min(int(math.log(value, 1024)), 4)
+    return f"{value / 1024**power:.4g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+
+
+def _table(head: list[tuple[str, str]], rows: list[list[str]]) -> str:
+    """`head`: title and class of each column; cells are HTML already."""
+    top = "".join(f'<th class="{kind}">{escape(title)}</th>' for title, kind in head)
+    body = "".join(
+        "<tr>" + "".join(f'<td class="{kind}">{cell}</td>' for cell, (_title, kind) in zip(row, head)) + "</tr>"
+        for row in rows
+    )
+    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _where(result: dict[str, Any]) -> str:
+    names = result["nodes"]
+    text = ", ".join(names) if len(names) <= 4 else f"{len(names)} nodes"
+    return f"{text}, GPUs {'-'.join(map(str, result['devices']))}" if result.get("devices") else text
+
+
+def curve(result: dict[str, Any]) -> str:
+    """Bus bandwidth over message size, with the expected figure and the floor, as inline SVG."""
+    points = [(point["size"], point["busbw"]) for point in result["curve"] if point["busbw"] is not None]
+    if len(points) < 2:
+        return ""
+    limits = [value for value in (result["expected_gbps"], result["floor_gbps"]) if value]
+    top = 1.08 * max([busbw for _size, busbw in points] + limits)
+    low, high = math.log2(points[0][0]), math.log2(points[-1][0])
+
+    def x(value: float) -> float:
+        return float(LEFT + (math.log2(value) - low) / (high - low) * (WIDTH - LEFT - RIGHT))
+
+    def y(value: float) -> float:
+        return float(HEIGHT - BOTTOM - value / top * (HEIGHT - BOTTOM - TOP))
+
+    parts = [f'<line class="axis" x1="{LEFT}" y1="{y(0):.0f}" x2="{WIDTH - RIGHT}" y2="{y(0):.0f}"/>']
+    for share in (0, 0.5, 1):
+        value = share * top / 1.08
+        parts.append(
+            f'<text x="{LEFT - 8}" y="{y(value) + 4:.0f}" text-anchor="end">{number(value) if value else 0}</text>'
+        )
+    step = max(1, len(points) // 6)
+    for bytes_, _busbw in points[::step]:
+        parts.append(f'<text x="{x(bytes_):.0f}" y="{HEIGHT - 16}" text-anchor="middle">{size(bytes_)}</text>')
+    for value, kind, text in ((result["expected_gbps"], "limit", "expected"), (result["floor_gbps"], "floor", "floor")):
+        if value:
+            parts.append(
+                f'<line class="{kind}" x1="{LEFT}" y1="{y(value):.1f}" x2="{WIDTH - RIGHT}" y2="{y(value):.1f}"/>'
+            )
+            below = 14 if kind == "floor" else -4
+            parts.append(f'<text x="{LEFT + 4}" y="{y(value) + below:.0f}">{text} {number(value)}</text>')
+    line = " ".join(f"{x(bytes_):.1f},{y(busbw):.1f}" for bytes_, busbw in points)
+    parts.append(f'<polyline class="curve" points="{line}"/>')
+    parts += [f'<circle class="dot" r="3" cx="{x(bytes_):.1f}" cy="{y(busbw):.1f}"/>' for bytes_, busbw in points]
+    title = escape(f"{result['collective']} on {_where(result)}: GB/s by message size")
+    return (
+        f'<figure><figcaption class="soft">{title}</figcaption>'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" role="img" aria-label="{title}">{"".join(parts)}</svg>'
+        "</figure>"
+    )
+
+
+def _measurements(results: list[dict[str, Any]]) -> str:
+    numbers = [(title, "n") for title in ("Size", "GB/s", "Expected", "Floor", "Varies")]
+    head = [("Where", ""), ("Collective", ""), *numbers, ("Result", ""), ("Why", "")]
+    rows = [
+        [
+            escape(_where(result)),
+            escape(result["collective"]),
+            size(result["size"]),
+            number(result["median_gbps"]),
+            number(result["expected_gbps"]),
+            number(result["floor_gbps"]),
+            NONE if result["cv"] is None else f"{result['cv']:.1%}",
+            f'<span class="{result["status"]}">{result["status"]}</span>',
+            escape(result["reason"]),
+        ]
+        for result in results
+    ]
+    return _table(head, rows)
+
+
+def _stage(stage: dict[str, Any]) -> str:
+    title = escape(STAGES.get(stage["name"], stage["name"]))
+    if stage["name"] == "preflight":
+        bad = [result for result in stage["results"] if result["status"] != "pass"]
+        good = f"<p>{len(stage['results']) - len(bad)} of {len(stage['results'])} nodes are ready.</p>"
+        return f"<h2>{title}</h2>{good}"
+    failing_first = sorted(stage["results"], key=lambda result: result["status"] == "pass")
+    shown = failing_first[:200]
+    more = (
+        f"<p class='soft'>{len(failing_first) - len(shown)} more are in acceptance.json.</p>"
+        if len(failing_first) > 200
+        else ""
+    )
+    why = next((result["expected_why"] for result in stage["results"]), "")
+    text = (
+        f"<p class='soft'>{stage['launches']} launches. Expected: {escape(why)}.</p>"
+        if stage["name"] != "isolation"
+        else ""
+    )
+    curves = "".join(curve(result) for result in shown[:4] if stage["name"] != "isolation")
+    return f"<h2>{title}</h2>{text}{_measurements(shown)}{more}{curves}"
+
+
+def page(report: dict[str, Any]) -> str:
+    """The whole HTML document."""
+    verdict = report["verdict"]
+    expected = report["expected"]
+    note = f'<p class="note">{escape(report["note"])}</p>' if report["note"] else ""
+    parts = [
+        f'<section class="verdict" style="--tone:var({TONES[verdict]})"><strong>{TITLES[verdict]}</strong>',
+        f"<p><b>What to do:</b> {escape(report['next_action'])}</p></section>{note}",
+    ]
+    if report["culprits"]:
+        rows = [
+            [escape(one["kind"]), escape(one["host"]), escape(one["device"]), escape(one["evidence"])]
+            for one in report["culprits"]
+        ]
+        parts.append("<h2>Guilty</h2>" + _table([("Part", ""), ("Host", ""), ("Device", ""), ("Evidence", "")], rows))
+    if report["blocked"]:
+        rows = [[escape(one["host"] or "all"), escape(one["reason"])] for one in report["blocked"]]
+        parts.append("<h2>What blocks the gate</h2>" + _table([("Host", ""), ("Reason", "")], rows))
+    if report["warnings"]:
+        parts.append(
+            "<h2>Look at</h2><ul>" + "".join(f"<li>{escape(text)}</li>" for text in report["warnings"]) + "</ul>"
+        )
+    value = "no figure" if expected["value_gbps"] is None else f"{number(expected['value_gbps'])} GB/s bus bandwidth"
+    parts.append(f"<h2>What was expected</h2><p><b>{value}</b> of all_reduce: {escape(expected['derivation'])}.</p>")
+    parts += [_stage(stage) for stage in report["stages"]]
+    baseline = report["baseline"].get("values") or {}
+    if baseline:
+        rows = [[escape(test), number(gbps)] for test, gbps in sorted(baseline.items())]
+        parts.append(
+            "<h2>Earlier passing runs of the same parts</h2>" + _table([("Test", ""), ("Median GB/s", "n")], rows)
+        )
+    when = f"{escape(report['started'])} to {escape(report['finished'])}"
+    parts.append(f'<p class="soft">{when}. Logs are in the folder logs beside this page.</p>')
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>Acceptance: {verdict}</title><style>{STYLE}</style></head><body>"
+        f"<h1>Cluster acceptance</h1>{''.join(parts)}</body></html>\n"
+    )

@@ -1,0 +1,157 @@
+# Copyright (c) The gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From launches of nccl-tests to judged measurements: a sample a launch, a median of several, a status, its reason."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any, Optional
+
+from ansible_collections.gpuops.cluster.plugins.module_utils._gate_model import busbw_factor
+
+# What a single launch can end as, worst first. Everything but `ok` is a failure of what was tested.
+BROKEN = {
+    "hang": "did not end within {seconds:.0f} s and was stopped",
+    "crash": "ended with code {rc}: {detail}",
+    "wrong": "moved wrong data: {detail}",
+    "ranks": "ran as something else than one job of {ranks} ranks: {detail}",
+    "no_rows": "printed no usable result: {detail}",
+}
+CRASHES = {"crashed", "nccl_error", "cuda_error"}
+OUTLIER = 3.5  # modified z-score (Iglewicz and Hoaglin)
+
+
+def last_words(text: str, limit: int = 200) -> str:
+    """The line of a log that says most about a failure: the last one naming an error, else the last one."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    telling = [line for line in lines if any(word in line.lower() for word in ("error", "failure", "fatal", "invalid"))]
+    return (telling or lines or ["no output"])[-1][:limit]
+
+
+def sample(outcome: dict[str, Any], runs: list[dict[str, Any]], collective: str, ranks: int) -> dict[str, Any]:
+    """Judge one launch.
+
+    `outcome` is what `nccl_launch` returned ({rc, stdout, stderr, seconds, timed_out}), `runs` what `nccl_results` made
+    of its output. Returns {status, detail, size, busbw, in_place, seconds, curve: [{size, busbw}]}.
+    """
+    problems = {problem for run in runs for problem in run.get("problems") or []}
+    if ranks == 1:
+        problems.discard("single_rank")
+    rows = [row for run in runs for row in run.get("rows") or [] if row.get("size")]
+    words = last_words(outcome.get("stderr") or outcome.get("stdout") or "")
+    seen = ", ".join(str(run.get("ranks")) for run in runs)
+    status, detail = "ok", ""
+    if outcome.get("timed_out"):
+        status = "hang"
+    elif "wrong_data" in problems or any(run.get("wrong") for run in runs):
+        status, detail = "wrong", f"{sum(run.get('wrong') or 0 for run in runs)} elements differ"
+    elif problems & CRASHES or outcome["rc"] not in (0, None):
+        status, detail = "crash", words
+    elif not runs or not rows or problems & {"no_rows", "usage", "incomplete"}:
+        status, detail = "no_rows", ", ".join(sorted(problems)) or words
+    elif len(runs) != 1 or runs[0].get("ranks") != ranks or problems & {"interleaved_copies", "single_rank"}:
+        status, detail = "ranks", f"{len(runs)} copies, of {seen} ranks"
+    elif "not_checked" in problems:
+        status, detail = "no_rows", "the data was not checked"
+    text = BROKEN.get(status, "")
+    result: dict[str, Any] = {
+        "status": status,
+        "detail": text.format(seconds=outcome["seconds"], rc=outcome["rc"], detail=detail, ranks=ranks),
+        "size": None,
+        "busbw": None,
+        "in_place": None,
+        "seconds": round(outcome["seconds"], 2),
+        "curve": [],
+    }
+    if status == "ok":
+        largest = max(rows, key=lambda row: row["size"])
+        result["size"] = largest["size"]
+        result["busbw"] = _busbw(largest, "out_of_place", collective, ranks)
+        result["in_place"] = _busbw(largest, "in_place", collective, ranks)
+        result["curve"] = [
+            {"size": row["size"], "busbw": _busbw(row, "out_of_place", collective, ranks)} for row in rows
+        ]
+    return result
+
+
+def _busbw(row: dict[str, Any], place: str, collective: str, ranks: int) -> Optional[float]:
+    """GB/s as printed; of slow networks, where two decimals are too few, from the time."""
+    cell = row.get(place) or {}
+    busbw, took = cell.get("busbw"), cell.get("time_us")
+    if busbw is not None and busbw < 1 and took and ranks > 1:
+        return round(float(row["size"]) / float(took) / 1e3 * busbw_factor(collective, ranks), 5)
+    return None if busbw is None else float(busbw)
+
+
+def variation(values: list[float]) -> float:
+    """Coefficient of variation; 0 for fewer than two values."""
+    mean = statistics.fmean(values) if values else 0
+    return statistics.stdev(values) / mean if len(values) > 1 and mean else 0.0
+
+
+def judge(samples: list[dict[str, Any]], limits: dict[str, Any]) -> dict[str, Any]:
+    """Several launches of one test on the same nodes, as one measurement.
+
+    `limits`: expected_gbps (None: unknown), floor (share of it), over (share above which a modelled value is flagged),
+    modelled, max_cv, baseline_gbps (None: none), margin. Returns {status: pass | fail | unstable, reason, median_gbps,
+    cv, floor_gbps, percent, flags}. Flags: over_limit, not_judged.
+    """
+    expected = limits["expected_gbps"]
+    floor = None if expected is None else round(expected * limits["floor"], 5)
+    result: dict[str, Any] = {"floor_gbps": floor, "median_gbps": None, "cv": None, "percent": None, "flags": []}
+    broken = [one for one in samples if one["status"] != "ok"]
+    values = [one["busbw"] for one in samples if one["busbw"] is not None]
+    if values:
+        result["median_gbps"] = round(statistics.median(values), 5)
+        result["cv"] = round(variation(values), 4)
+    if expected and values:
+        result["percent"] = round(100 * result["median_gbps"] / expected, 1)
+    if broken:
+        worst = min(broken, key=lambda one: list(BROKEN).index(one["status"]))
+        return {**result, "status": "fail", "reason": f"{len(broken)} of {len(samples)} launches: {worst['detail']}"}
+    if not values:
+        return {**result, "status": "fail", "reason": "no launch gave a figure"}
+    return {**result, **_compare(result, values, floor, limits)}
+
+
+def _compare(
+    result: dict[str, Any], values: list[float], floor: Optional[float], limits: dict[str, Any]
+) -> dict[str, Any]:
+    median, expected, baseline = result["median_gbps"], limits["expected_gbps"], limits.get("baseline_gbps")
+    if floor is not None and median < floor:
+        few = f"{median:g} GB/s, below the floor of {floor:g} GB/s ({limits['floor']:.0%} of {expected:g})"
+        if max(values) < floor or result["cv"] <= limits["max_cv"]:
+            return {"status": "fail", "reason": few}
+    if result["cv"] > limits["max_cv"]:
+        spread = f"{min(values):g} to {max(values):g} GB/s in {len(values)} launches"
+        return {
+            "status": "unstable",
+            "reason": f"{spread}: varies by {result['cv']:.1%}, more than {limits['max_cv']:.0%}",
+        }
+    if baseline and median < baseline * (1 - limits["margin"]):
+        lost = 1 - median / baseline
+        return {
+            "status": "fail",
+            "reason": f"{median:g} GB/s, {lost:.0%} below this hardware's baseline of {baseline:g} GB/s",
+        }
+    if expected is None:
+        return {
+            "status": "pass",
+            "flags": ["not_judged"],
+            "reason": f"{median:g} GB/s with right data; no expected figure",
+        }
+    if limits["modelled"] and median > expected * limits["over"]:
+        much = f"{median:g} GB/s is {result['percent']:g} % of the {expected:g} GB/s that the hardware should allow"
+        return {"status": "pass", "flags": ["over_limit"], "reason": much}
+    return {"status": "pass", "reason": f"{median:g} GB/s, {result['percent']:g} % of {expected:g} GB/s"}
+
+
+def outliers(values: dict[str, float]) -> list[str]:
+    """Nodes slower than the fleet by a modified z-score over 3.5 and by at least 2 %. Needs five nodes."""
+    if len(values) < 5:
+        return []
+    centre = statistics.median(values.values())
+    spread = statistics.median(abs(value - centre) for value in values.values())
+    limit = centre - max(OUTLIER * spread / 0.6745, 0.02 * centre)
+    return sorted(name for name, value in values.items() if value < limit)

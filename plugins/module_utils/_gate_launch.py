@@ -1,0 +1,191 @@
+# Copyright (c) The gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Command lines that start nccl-tests on nodes: through Slurm (one exclusive allocation, a step a launch) or mpirun."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import shlex
+from collections.abc import Iterable
+from typing import Any, Optional, Union
+
+# Runs once on every node, inside the job: what only the job itself can know. One line of key=value, separated by tabs.
+PROBE = r"""
+bin=$1
+libs=$(ldd "$bin/all_reduce_perf" 2>/dev/null | awk '/lib(mpi|nccl)\.so/ {print $3}' | sort)
+digest() { cat "$@" 2>/dev/null | sha256sum | cut -c1-16; }
+printf 'GATE\tname=%s\tmemlock=%s\tshm_mib=%s\tbinaries=%s\tlibraries=%s\tmissing=%s\tnccl=%s\tloopback=%s\n' \
+  "${SLURMD_NODENAME:-$(hostname -s)}" "$(ulimit -l)" "$(df -Pm /dev/shm 2>/dev/null | awk 'NR==2 {print $2}')" \
+  "$(digest "$bin"/*_perf)" "$(digest $libs)" \
+  "$(ldd "$bin/all_reduce_perf" 2>&1 | awk '/not found|No such file/ {print $1}' | paste -sd,)" \
+  "$( { env | grep '^NCCL_' | sort; grep -hv '^ *#' /etc/nccl.conf; } 2>/dev/null | sha256sum | cut -c1-16)" \
+  "$(getent hosts "$(hostname)" | awk '$1 ~ /^127\./ || $1 == "::1" {print $1; exit}')"
+"""
+
+
+def read_probe(text: str) -> dict[str, dict[str, str]]:
+    """What each node's probe said, by the name it gave."""
+    lines = [line[line.index("GATE\t") :] for line in text.splitlines() if "GATE\t" in line]
+    fields = [dict(part.partition("=")[::2] for part in line.split("\t")[1:]) for line in lines]
+    return {found["name"]: found for found in fields if found.get("name")}
+
+
+def perf_args(settings: dict[str, Any]) -> list[str]:
+    """nccl-tests' options: one GPU a process, data checked."""
+    sizes = ["-b", str(settings["begin"]), "-e", str(settings["end"]), "-f", "2"]
+    return [*sizes, "-g", "1", "-n", str(settings["iterations"]), "-w", str(settings["warmup"]), "-c", "1"]
+
+
+def environment(settings: dict[str, Any], nodes: int) -> dict[str, str]:
+    """Variables of a launch on so many nodes: MPI keeps off InfiniBand, which is NCCL's and only brings warnings.
+
+    Two nodes mislead: trees report up to twice what the NICs carry, so pairs run as a ring.
+    """
+    ring = {"NCCL_ALGO": "Ring"} if nodes == 2 else {}
+    return {"OMPI_MCA_btl": "^openib", **ring, **{key: str(value) for key, value in settings["environment"].items()}}
+
+
+def with_devices(command: list[str], devices: Optional[Iterable[int]]) -> list[str]:
+    """Only these GPUs, set after the launcher has set its own choice."""
+    return command if devices is None else ["env", f"CUDA_VISIBLE_DEVICES={','.join(map(str, devices))}", *command]
+
+
+class Slurm:
+    """One allocation holds all nodes for the whole gate; every launch is a step in it with its own time limit."""
+
+    name = "slurm"
+
+    def __init__(self, settings: dict[str, Any], nodes: list[dict[str, Any]]) -> None:
+        self.settings, self.nodes = settings, nodes
+        self.job = ""
+
+    def names(self, nodes: Iterable[dict[str, Any]]) -> str:
+        return ",".join(node["slurm_name"] for node in nodes)
+
+    def open(self, seconds: float) -> list[str]:
+        gpus = min(node["gpus"] for node in self.nodes)
+        return [
+            "salloc",
+            "--no-shell",
+            f"--job-name={self.settings['job_name']}",
+            f"--nodes={len(self.nodes)}",
+            f"--nodelist={self.names(self.nodes)}",
+            f"--gpus-per-node={gpus}",
+            "--exclusive",
+            "--mem=0",
+            "--overcommit",
+            f"--immediate={self.settings['wait']}",
+            f"--time={math.ceil(seconds / 60) + 1}",
+            *self.settings["slurm_options"],
+        ]
+
+    def opened(self, outcome: dict[str, Any]) -> str:
+        """Empty when the nodes are ours, else why not."""
+        text = f"{outcome['stdout']}\n{outcome['stderr']}"
+        granted = re.search(r"Granted job allocation (\d+)", text)
+        if outcome["rc"] == 0 and granted:
+            self.job = granted.group(1)
+            return ""
+        lines = [line for line in text.splitlines() if line.strip() and "Pending job allocation" not in line]
+        return " / ".join(line.strip() for line in lines[-3:]) or "salloc gave no answer"
+
+    def close(self) -> list[str]:
+        return ["scancel", self.job]
+
+    def command(
+        self,
+        label: str,
+        nodes: list[dict[str, Any]],
+        per_node: int,
+        command: list[str],
+        devices: Optional[Iterable[int]] = None,
+    ) -> list[str]:
+        gpus = min(node["gpus"] for node in self.nodes)
+        return [
+            "srun",
+            f"--jobid={self.job or 'JOB'}",
+            f"--job-name={label}",
+            f"--nodes={len(nodes)}",
+            f"--nodelist={self.names(nodes)}",
+            f"--ntasks={len(nodes) * per_node}",
+            f"--ntasks-per-node={per_node}",
+            f"--gpus-per-node={gpus}",
+            f"--mpi={self.settings['slurm_mpi']}",
+            "--cpu-bind=none",
+            "--overcommit",
+            "--mem=0",
+            "--kill-on-bad-exit=1",
+            *(["--overlap"] if devices is not None else []),
+            *with_devices(command, devices),
+        ]
+
+    def cleanup(self, label: str) -> list[str]:
+        """Ends the step of a launch that was stopped from outside, so that its nodes are free for the next one."""
+        steps = f"squeue --noheader --steps --jobs={self.job} --format='%i %j'"
+        return [
+            "sh",
+            "-c",
+            f"{steps} | awk -v n={shlex.quote(label)} '$2 == n {{print $1}}' | xargs -r scancel --signal=KILL",
+        ]
+
+
+class Mpirun:
+    """Open MPI over ssh, for clusters without Slurm; also one node, where it needs no ssh."""
+
+    name = "mpirun"
+
+    def __init__(self, settings: dict[str, Any], nodes: list[dict[str, Any]]) -> None:
+        self.settings, self.nodes = settings, nodes
+
+    def open(self, seconds: float) -> list[str]:
+        return []
+
+    def opened(self, outcome: dict[str, Any]) -> str:
+        return ""
+
+    def close(self) -> list[str]:
+        return []
+
+    def command(
+        self,
+        label: str,
+        nodes: list[dict[str, Any]],
+        per_node: int,
+        command: list[str],
+        devices: Optional[Iterable[int]] = None,
+    ) -> list[str]:
+        hosts = ",".join(f"{node['mpi_host']}:{per_node}" for node in nodes)
+        given = environment(self.settings, len(nodes))
+        return [
+            "mpirun",
+            "--allow-run-as-root",
+            "-np",
+            str(len(nodes) * per_node),
+            "--host",
+            hosts,
+            "--map-by",
+            f"ppr:{per_node}:node:OVERSUBSCRIBE",
+            "--bind-to",
+            "none",
+            "--mca",
+            "plm_rsh_args",
+            "-o BatchMode=yes -o ConnectTimeout=10",
+            *(part for key in sorted(given) if not key.startswith("OMPI_") for part in ("-x", key)),
+            *self.settings["mpirun_options"],
+            *with_devices(command, devices),
+        ]
+
+    def cleanup(self, label: str) -> list[str]:
+        return []
+
+
+Launcher = Union[Slurm, Mpirun]
+LAUNCHERS: dict[str, type[Launcher]] = {"slurm": Slurm, "mpirun": Mpirun}
+
+
+def fingerprint(*parts: Any) -> str:
+    """A short name for a set of inputs: equal inputs, equal name."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

@@ -1,0 +1,152 @@
+# Copyright (c) The gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The gate's report for machines: the JSON document, JUnit for CI systems, Prometheus' text format for dashboards."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import xml.etree.ElementTree as ET
+from datetime import datetime, timezone
+from typing import Any
+
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_judge as judging
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_verdict as deciding
+
+SCHEMA_VERSION = 1
+VERDICTS = ("pass", "fail", "blocked", "unstable")
+MEASURED = ("nodes", "cluster")
+CONTROL = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what XML 1.0 cannot hold
+
+
+def measured(stages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [result for stage in stages if stage["name"] in MEASURED for result in stage["results"]]
+
+
+def figures(stages: list[dict[str, Any]]) -> dict[str, float]:
+    """What a baseline remembers, by test: the fleet's median of nodes alone, and each collective over all nodes."""
+    found: dict[str, list[float]] = {}
+    for stage in stages:
+        for result in stage["results"] if stage["name"] in MEASURED else []:
+            test = "node" if stage["name"] == "nodes" else "cluster"
+            test += "" if result["collective"] == "all_reduce" else f"_{result['collective']}"
+            if result["median_gbps"]:
+                found.setdefault(test, []).append(result["median_gbps"])
+    return {test: round(statistics.median(values), 5) for test, values in found.items()}
+
+
+def warnings(stages: list[dict[str, Any]]) -> list[str]:
+    """What passed but should be looked at, each once."""
+    found: dict[str, list[str]] = {}
+    for stage in stages:
+        for result in stage["results"] if stage["name"] in MEASURED else []:
+            where = ", ".join(result["nodes"]) if len(result["nodes"]) < 3 else f"{len(result['nodes'])} nodes"
+            if "over_limit" in result["flags"]:
+                text = (
+                    f"{result['collective']}: {result['reason']}: wrong algorithm, or topology other than the facts say"
+                )
+                found.setdefault(text, []).append(where)
+            if "not_judged" in result["flags"] and not result["expected_why"].startswith("one GPU"):
+                text = f"bandwidth of {result['collective']} was not judged, only its data: {result['expected_why']}"
+                found.setdefault(text, []).append(where)
+    alone = {
+        result["nodes"][0]: result["median_gbps"] for s in stages if s["name"] == "nodes" for result in s["results"]
+    }
+    texts = [f"{', '.join(dict.fromkeys(where))}: {text}" for text, where in found.items()]
+    slow = judging.outliers({name: value for name, value in alone.items() if value})
+    return texts + [f"{name}: {alone[name]:g} GB/s alone, slower than the rest of the fleet" for name in slow]
+
+
+def document(gate: Any, started: str, finished: str, baseline: dict[str, Any], note: str) -> dict[str, Any]:
+    """The report as acceptance.json holds it; `gate` is a Gate that has run. Schema: roles/nccl_tests/files."""
+    results = measured(gate.stages)
+    outcome = deciding.verdict(gate.blocked, results)
+    caution = warnings(gate.stages)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "started": started,
+        "finished": finished,
+        "verdict": outcome,
+        "note": note,
+        "expected": gate.expected(),
+        "stages": gate.stages,
+        "culprits": gate.culprits if outcome == "fail" else [],
+        "blocked": gate.blocked,
+        "baseline": baseline,
+        "warnings": caution,
+        "next_action": deciding.next_action(outcome, gate.blocked, gate.culprits, results, caution),
+    }
+
+
+def _clean(text: str) -> str:
+    return CONTROL.sub("?", text)
+
+
+def junit(report: dict[str, Any]) -> str:
+    """One suite a stage, one case for each node and check; what was blocked is skipped, not failed."""
+    root = ET.Element("testsuites", name="gpuops acceptance")
+    for stage in report["stages"]:
+        results = stage["results"]
+        count = {
+            status: sum(result["status"] == status for result in results) for status in ("fail", "blocked", "unstable")
+        }
+        suite = ET.SubElement(
+            root,
+            "testsuite",
+            name=stage["name"],
+            tests=str(len(results)),
+            failures=str(count["fail"] + count["unstable"]),
+            skipped=str(count["blocked"]),
+            errors="0",
+            timestamp=report["started"].rstrip("Z"),
+        )
+        for result in results:
+            where = ",".join(result["nodes"]) if len(result["nodes"]) < 3 else f"{len(result['nodes'])} nodes"
+            name = f"{result.get('collective', 'preflight')} on {where}"
+            seconds = sum(one["seconds"] for one in result.get("samples", []))
+            attributes = {"classname": f"gate.{stage['name']}", "name": _clean(name), "time": f"{seconds:.2f}"}
+            case = ET.SubElement(suite, "testcase", attributes)
+            kind = {"fail": "failure", "unstable": "failure", "blocked": "skipped"}.get(result["status"])
+            if kind:
+                entry = ET.SubElement(case, kind, message=_clean(result["reason"]))
+                if kind == "failure":
+                    entry.set("type", result["status"])
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _label(text: Any) -> str:
+    return str(text).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def prometheus(report: dict[str, Any]) -> str:
+    """Metrics for node exporter's textfile collector; rates in bytes per second."""
+    finished = datetime.strptime(report["finished"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc).timestamp()
+    lines = [
+        "# HELP gpuops_acceptance_verdict Outcome of the last acceptance gate: 1 for the verdict it gave.",
+        "# TYPE gpuops_acceptance_verdict gauge",
+        *(f'gpuops_acceptance_verdict{{verdict="{v}"}} {int(v == report["verdict"])}' for v in VERDICTS),
+        "# HELP gpuops_acceptance_finished_timestamp_seconds When the last acceptance gate ended.",
+        "# TYPE gpuops_acceptance_finished_timestamp_seconds gauge",
+        f"gpuops_acceptance_finished_timestamp_seconds {finished:.0f}",
+        "# HELP gpuops_acceptance_culprit Parts that the last acceptance gate holds guilty.",
+        "# TYPE gpuops_acceptance_culprit gauge",
+    ]
+    for one in report["culprits"]:
+        labels = ",".join(f'{key}="{_label(one[key])}"' for key in ("kind", "host", "device"))
+        lines.append(f"gpuops_acceptance_culprit{{{labels}}} 1")
+    for metric, key, text in (
+        ("busbw", "median_gbps", "Measured bus bandwidth, median of the launches."),
+        ("expected_busbw", "expected_gbps", "Bus bandwidth that the hardware should reach."),
+    ):
+        name = f"gpuops_acceptance_{metric}_bytes_per_second"
+        lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge"]
+        for stage in report["stages"]:
+            for result in stage["results"] if stage["name"] in MEASURED else []:
+                if result[key] is None:
+                    continue
+                host = result["nodes"][0] if stage["name"] == "nodes" else ""
+                labels = f'stage="{stage["name"]}",collective="{result["collective"]}",host="{_label(host)}"'
+                lines.append(f"{name}{{{labels}}} {result[key] * 1e9:.0f}")
+    return "\n".join(lines) + "\n"

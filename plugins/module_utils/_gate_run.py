@@ -1,0 +1,258 @@
+# Copyright (c) The gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The gate's stages, driven from the control node through a function that runs launches somewhere else.
+
+0 preflight: is there anything that makes figures worthless. 1 every node alone, side by side. 2 all nodes together.
+3 isolation, only after a failure: pairs of nodes, or pairs of GPUs inside a node that failed alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Optional
+
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_judge as judging
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_launch as launching
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_model as model
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_verdict as deciding
+from ansible_collections.gpuops.cluster.plugins.module_utils._gate_isolate import Isolate
+
+Outcome = dict[str, Any]
+Test = dict[str, Any]  # {label, names, collective, devices}
+Run = Callable[[list[dict[str, Any]]], list[Outcome]]
+
+
+class Gate:
+    """`run` runs launches ({name, command, environment, timeout, cleanup}) side by side, outcomes in the same order;
+    `parse` is the filter `nccl_results`, `say` shows a line of progress, `save(name, text)` keeps a log.
+
+    `nodes` maps a host to {slurm_name, mpi_host, aliases, gpus, leaf, capability}.
+    """
+
+    def __init__(
+        self,
+        settings: dict[str, Any],
+        nodes: dict[str, dict[str, Any]],
+        run: Run,
+        parse: Callable[[str], list[dict[str, Any]]],
+        say: Callable[[str], None],
+        save: Callable[[str, str], None],
+        baseline: Optional[dict[str, float]] = None,
+    ) -> None:
+        self.settings, self.nodes, self.run_launches, self.parse = settings, nodes, run, parse
+        self.say, self.save, self.baseline = say, save, baseline or {}
+        self.launcher: launching.Launcher = launching.LAUNCHERS[settings["launcher"]](settings, list(nodes.values()))
+        self.stages: list[dict[str, Any]] = []
+        self.blocked: deciding.Blocked = []
+        self.culprits: list[dict[str, Any]] = []
+
+    # What is expected
+
+    def capabilities(self, names: list[str]) -> dict[str, dict[str, Any]]:
+        return {name: self.nodes[name]["capability"] for name in names}
+
+    def limits(self, stage: str, collective: str, names: list[str]) -> dict[str, Any]:
+        """What a measurement is held against, and why."""
+        key = stage if collective == "all_reduce" else f"{stage}_{collective}"
+        given = self.settings["expected"].get(key)
+        found = model.expected(collective, self.capabilities(names))
+        if given is not None:
+            why = f"configured: nccl_tests_expected_busbw_gbps.{key} = {given:g} GB/s"
+            network = [
+                node["network"]["why"] for node in self.capabilities(names).values() if node["network"]["kind"] == "tcp"
+            ]
+            found = {"gbps": float(given), "why": f"{why}; {network[0]}" if network and len(names) > 1 else why}
+        settings = self.settings
+        return {
+            "expected_gbps": found["gbps"],
+            "expected_why": found["why"],
+            "modelled": given is None,
+            "floor": settings["floor"],
+            "over": settings["over"],
+            "max_cv": settings["max_cv"],
+            "margin": settings["margin"],
+            "baseline_gbps": self.baseline.get(f"{key}"),
+        }
+
+    def expected(self) -> dict[str, Any]:
+        """The figure that decides: all nodes together, or the one node."""
+        names = list(self.nodes)
+        limits = self.limits("cluster" if len(names) > 1 else "node", "all_reduce", names)
+        return {"value_gbps": limits["expected_gbps"], "derivation": limits["expected_why"]}
+
+    # Launches
+
+    def spec(self, test: Test, command: list[str], per_node: int, label: str) -> dict[str, Any]:
+        nodes = [self.nodes[name] for name in test["names"]]
+        return {
+            "name": label,
+            "command": self.launcher.command(label, nodes, per_node, command, test.get("devices")),
+            "environment": launching.environment(self.settings, len(nodes)),
+            "timeout": float(self.settings["timeout"]),
+            "cleanup": self.launcher.cleanup(label),
+        }
+
+    def per_node(self, test: Test) -> int:
+        devices = test.get("devices")
+        return len(devices) if devices is not None else min(self.nodes[name]["gpus"] for name in test["names"])
+
+    def samples(self, stage: str, tests: list[Test], launches: int, done: int = 0) -> dict[str, list[dict[str, Any]]]:
+        """`launches` rounds, all tests of a round side by side (they share no node): samples by the test's label."""
+        taken: dict[str, list[dict[str, Any]]] = {test["label"]: [] for test in tests}
+        for number in range(done + 1, done + launches + 1):
+            specs = []
+            for test in tests:
+                binary = f"{self.settings['binaries']}/{test['collective']}_perf"
+                label = f"{stage}-{test['label']}-{number}"
+                specs.append(self.spec(test, [binary, *launching.perf_args(self.settings)], self.per_node(test), label))
+            outcomes = self.run_launches(specs)
+            for test, outcome in zip(tests, outcomes):
+                self.save(f"{outcome['name']}.log", f"{outcome['stdout']}\n{outcome['stderr']}")
+                ranks = len(test["names"]) * self.per_node(test)
+                taken[test["label"]].append(
+                    judging.sample(outcome, self.parse(outcome["stdout"]), test["collective"], ranks)
+                )
+            good = sum(taken[test["label"]][-1]["status"] == "ok" for test in tests)
+            slowest = max(outcome["seconds"] for outcome in outcomes)
+            left = (done + launches - number) * slowest
+            rest = f", about {left:.0f} s left in this step" if left >= 1 else ""
+            ended = f"{good} of {len(tests)} ended well in {slowest:.1f} s"
+            self.say(f"{stage}: launch {number} of {done + launches}, {ended}{rest}")
+        return taken
+
+    def measure(
+        self, stage: str, tests: list[Test], limits_of: Callable[[Test], dict[str, Any]], launches: int
+    ) -> list[dict[str, Any]]:
+        """Judged results of tests that share no node; what varies too much is measured once more first."""
+        taken = self.samples(stage, tests, launches)
+        limits = {test["label"]: limits_of(test) for test in tests}
+        shaky = [
+            test for test in tests if judging.judge(taken[test["label"]], limits[test["label"]])["status"] == "unstable"
+        ]
+        if shaky:
+            self.say(
+                f"{stage}: {len(shaky)} of {len(tests)} vary by more than {self.settings['max_cv']:.0%}, measured again"
+            )
+            for label, more in self.samples(stage, shaky, launches, done=launches).items():
+                taken[label] += more
+        results = []
+        for test in tests:
+            label = test["label"]
+            judged = judging.judge(taken[label], limits[label])
+            curve: list[dict[str, Any]] = next((one["curve"] for one in taken[label] if one["curve"]), [])
+            samples = [
+                {key: one[key] for key in ("status", "detail", "busbw", "in_place", "seconds")} for one in taken[label]
+            ]
+            results.append(
+                {
+                    "nodes": test["names"],
+                    "collective": test["collective"],
+                    "devices": test.get("devices"),
+                    "size": next((one["size"] for one in taken[label] if one["size"]), None),
+                    "expected_gbps": limits[label]["expected_gbps"],
+                    "expected_why": limits[label]["expected_why"],
+                    **judged,
+                    "samples": samples,
+                    "curve": curve,
+                }
+            )
+        return results
+
+    def add_stage(self, name: str, nodes: list[str], rounds: int, launches: int, results: list[dict[str, Any]]) -> None:
+        self.stages.append({"name": name, "nodes": nodes, "rounds": rounds, "launches": launches, "results": results})
+
+    # Stages
+
+    def preflight(self) -> bool:
+        """Stage 0. True when figures would mean something."""
+        names = list(self.nodes)
+        self.blocked = deciding.blocked_by_facts(self.capabilities(names))
+        probed = 0
+        if not self.blocked:
+            opening = self.launcher.open(self.longest())
+            if opening:
+                self.say(f"preflight: waits up to {self.settings['wait']} s for {len(names)} free nodes")
+                outcome = self.run_launches([self._plain("allocate", opening, self.settings["wait"] + 30)])[0]
+                reason = self.launcher.opened(outcome)
+                if reason:
+                    self.blocked.append({"host": "", "reason": f"Slurm did not give all nodes to the gate: {reason}"})
+        if not self.blocked:
+            probed = 1
+            test = {"names": names}
+            probe = self.spec(
+                test, ["sh", "-c", launching.PROBE, "probe", self.settings["binaries"]], 1, "preflight-probe"
+            )
+            outcome = self.run_launches([probe])[0]
+            self.save("preflight-probe.log", f"{outcome['stdout']}\n{outcome['stderr']}")
+            found = launching.read_probe(outcome["stdout"])
+            views = {
+                name: {
+                    "aliases": node["aliases"],
+                    "rdma": node["capability"]["network"]["kind"] == "rdma" and len(names) > 1,
+                }
+                for name, node in self.nodes.items()
+            }
+            self.blocked = deciding.blocked_by_probe(views, found, self.settings, self.launcher.name)
+            if self.blocked and not found:
+                words = judging.last_words(outcome["stderr"] or outcome["stdout"])
+                self.blocked = [{"host": "", "reason": f"no job starts ({self.launcher.name}): {words}"}]
+        reasons = {entry["host"]: entry["reason"] for entry in self.blocked}
+        results = [
+            {
+                "nodes": [name],
+                "status": "blocked" if name in reasons or "" in reasons else "pass",
+                "reason": reasons.get(name, reasons.get("", "")),
+            }
+            for name in names
+        ]
+        self.add_stage("preflight", names, probed, probed, results)
+        self.say(
+            f"preflight: {'blocked, ' + self.blocked[0]['reason'] if self.blocked else 'nothing stands in the way'}"
+        )
+        return not self.blocked
+
+    def _plain(self, name: str, command: list[str], timeout: float) -> dict[str, Any]:
+        return {"name": name, "command": command, "environment": {}, "timeout": float(timeout), "cleanup": []}
+
+    def longest(self) -> float:
+        """Seconds that everything may take if each launch, retests and isolation included, runs into its limit."""
+        per_test = 2 * self.settings["launches"] * self.settings["timeout"]
+        return float(per_test * (2 + len(self.settings["collectives"]) + (5 if self.settings["isolate"] else 0)))
+
+    def alone(self) -> list[dict[str, Any]]:
+        """Stage 1."""
+        names, launches = list(self.nodes), self.settings["launches"]
+        tests = [{"label": name, "names": [name], "collective": "all_reduce"} for name in names]
+        results = self.measure("nodes", tests, lambda test: self.limits("node", "all_reduce", test["names"]), launches)
+        self.add_stage("nodes", names, 1, sum(len(result["samples"]) for result in results), results)
+        return results
+
+    def together(self) -> list[dict[str, Any]]:
+        """Stage 2."""
+        names, launches = list(self.nodes), self.settings["launches"]
+        results = []
+        for collective in self.settings["collectives"]:
+            test = {"label": collective, "names": names, "collective": collective}
+            results += self.measure(
+                "cluster", [test], lambda test: self.limits("cluster", test["collective"], names), launches
+            )
+        self.add_stage("cluster", names, len(results), sum(len(result["samples"]) for result in results), results)
+        return results
+
+    def run(self) -> None:
+        """All stages that are needed; afterwards `stages`, `blocked` and `culprits` say what was found."""
+        try:
+            if not self.preflight():
+                return
+            failed = [result for result in self.alone() if result["status"] == "fail"]
+            if failed:
+                Isolate(self).inside(failed)
+            elif len(self.nodes) > 1:
+                failed = [result for result in self.together() if result["status"] == "fail"]
+                if failed:
+                    Isolate(self).between(failed)
+        finally:
+            closing = self.launcher.close()
+            if closing and closing[-1]:
+                self.run_launches([self._plain("release", closing, 60)])
