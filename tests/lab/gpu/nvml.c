@@ -17,18 +17,26 @@
 #include <string.h>
 #include <unistd.h>
 
+static Return health(Device d) { return fault("unknown_error", d) ? UNKNOWN : SUCCESS; }
+
 /* ---- shapes that most functions have ------------------------------------------------------------------------- */
 
-/* A number; "not supported" unless the condition holds. A GPU in trouble answers with an error of its own. */
+/* A number; "not supported" unless the condition holds. */
 #define NUMBER(function, type, condition, expression)                  \
     Return function(Device d, type *value)                             \
     {                                                                  \
-        if (fault("unknown_error", d))                                 \
-            return UNKNOWN;                                            \
+        (void)d;                                                       \
         if (!(condition))                                              \
             return NOT_SUPPORTED;                                      \
         *value = (type)(expression);                                   \
         return SUCCESS;                                                \
+    }
+/* A number that is read from the GPU when asked for: one in trouble has none. */
+#define READING(function, type, expression)                            \
+    Return function(Device d, type *value)                             \
+    {                                                                  \
+        *value = (type)(expression);                                   \
+        return health(d);                                              \
     }
 #define TEXT(function, ...)                                            \
     Return function(Device d, char *buffer, unsigned size)             \
@@ -195,12 +203,12 @@ Return nvmlDeviceGetPciInfoExt(Device d, struct pci_ext *ext)
 
 /* ---- how it is set ------------------------------------------------------------------------------------------- */
 
-NUMBER(nvmlDeviceGetPersistenceMode, int, 1, recall(d, "persistence", 0))
+READING(nvmlDeviceGetPersistenceMode, int, recall(d, "persistence", 0))
 NUMBER(nvmlDeviceGetComputeMode, int, 1, recall(d, "compute_mode", 0))
 NUMBER(nvmlDeviceGetPowerManagementMode, int, 1, 1)
 NUMBER(nvmlDeviceGetPowerManagementDefaultLimit, unsigned, 1, number("power_limit_w") * 1000)
-NUMBER(nvmlDeviceGetPowerManagementLimit, unsigned, 1, recall(d, "power_limit", number("power_limit_w") * 1000))
-NUMBER(nvmlDeviceGetEnforcedPowerLimit, unsigned, 1, recall(d, "power_limit", number("power_limit_w") * 1000))
+READING(nvmlDeviceGetPowerManagementLimit, unsigned, recall(d, "power_limit", number("power_limit_w") * 1000))
+READING(nvmlDeviceGetEnforcedPowerLimit, unsigned, recall(d, "power_limit", number("power_limit_w") * 1000))
 Return nvmlDeviceSetPersistenceMode(Device d, int mode) { return remember(d, "persistence", (unsigned)mode); }
 Return nvmlDeviceSetComputeMode(Device d, int mode) { return remember(d, "compute_mode", (unsigned)mode); }
 
@@ -246,16 +254,16 @@ static Counter reasons(Device d)
     return active ? active : IDLE;
 }
 NUMBER(nvmlDeviceGetSupportedClocksThrottleReasons, Counter, 1, ALL_REASONS)
-NUMBER(nvmlDeviceGetCurrentClocksThrottleReasons, Counter, 1, reasons(d))
-NUMBER(nvmlDeviceGetPerformanceState, int, 1, 0)
-NUMBER(nvmlDeviceGetPowerState, int, 1, 0)
-NUMBER(nvmlDeviceGetPowerUsage, unsigned, 1, number("power_idle_w") * 1000 + 130 * d->position)
+READING(nvmlDeviceGetCurrentClocksThrottleReasons, Counter, reasons(d))
+READING(nvmlDeviceGetPerformanceState, int, 0)
+READING(nvmlDeviceGetPowerState, int, 0)
+READING(nvmlDeviceGetPowerUsage, unsigned, number("power_idle_w") * 1000 + 130 * d->position)
 static unsigned temperature(Device d) { return fault("thermal_slowdown", d) ? 91 : 31 + d->position % 4; }
 
 Return nvmlDeviceGetTemperature(Device d, int sensor, unsigned *celsius)
 {
     *celsius = temperature(d);
-    return sensor ? INVALID_ARGUMENT : fault("unknown_error", d) ? UNKNOWN : SUCCESS;
+    return sensor ? INVALID_ARGUMENT : health(d);
 }
 
 static unsigned clock_mhz(int domain) { return domain == 2 ? number("clock_memory_mhz") : number("clock_sm_mhz"); }
@@ -263,21 +271,21 @@ Return nvmlDeviceGetMaxClockInfo(Device d, int domain, unsigned *mhz) { return (
 Return nvmlDeviceGetClockInfo(Device d, int domain, unsigned *mhz)
 {
     *mhz = domain == 2 ? clock_mhz(domain) : 345; /* idle */
-    return fault("unknown_error", d) ? UNKNOWN : SUCCESS;
+    return health(d);
 }
 
 struct memory { Counter total, free, used; };
 Return nvmlDeviceGetMemoryInfo(Device d, struct memory *memory)
 {
     *memory = (struct memory){(Counter)number("memory_mib") << 20, (Counter)(number("memory_mib") - 4) << 20, 4 << 20};
-    return fault("unknown_error", d) ? UNKNOWN : SUCCESS;
+    return health(d);
 }
 struct memory_v2 { unsigned version; Counter total, reserved, free, used; };
 Return nvmlDeviceGetMemoryInfo_v2(Device d, struct memory_v2 *memory)
 {
     Counter total = (Counter)number("memory_mib") << 20, reserved = 550 << 20;
     *memory = (struct memory_v2){memory->version, total, reserved, total - reserved - (4 << 20), 4 << 20};
-    return fault("unknown_error", d) ? UNKNOWN : SUCCESS;
+    return health(d);
 }
 Return nvmlDeviceGetBAR1MemoryInfo(Device d, struct memory *bar1) /* the same three numbers */
 {
@@ -289,17 +297,24 @@ struct utilization { unsigned gpu, memory; };
 Return nvmlDeviceGetUtilizationRates(Device d, struct utilization *u)
 {
     *u = (struct utilization){0, 0};
-    return fault("unknown_error", d) ? UNKNOWN : SUCCESS;
+    return health(d);
 }
 
-/* Memory errors: all simulated ones are in the GPU's main memory, and both since the last reset and in its lifetime. */
-static Counter ecc(Device d, int uncorrected) { return fault(uncorrected ? "ecc_uncorrectable" : "ecc_correctable", d); }
-Return nvmlDeviceGetTotalEccErrors(Device d, int type, int period, Counter *count) { return (void)period, *count = ecc(d, type), SUCCESS; }
-Return nvmlDeviceGetMemoryErrorCounter(Device d, int type, int period, int location, Counter *count)
+/* Memory errors: all simulated ones are in the GPU's main memory. Those since the last reset are in the lifetime's count, too. */
+static Counter ecc(Device d, int uncorrected, int lifetime)
 {
-    (void)period;
-    *count = location == 2 ? ecc(d, type) : 0;
-    return SUCCESS;
+    Counter earlier = uncorrected && lifetime ? fault("ecc_uncorrectable_lifetime", d) : 0;
+    return earlier + fault(uncorrected ? "ecc_uncorrectable" : "ecc_correctable", d);
+}
+Return nvmlDeviceGetTotalEccErrors(Device d, int uncorrected, int lifetime, Counter *count)
+{
+    *count = ecc(d, uncorrected, lifetime);
+    return health(d);
+}
+Return nvmlDeviceGetMemoryErrorCounter(Device d, int uncorrected, int lifetime, int location, Counter *count)
+{
+    *count = location == 2 ? ecc(d, uncorrected, lifetime) : 0;
+    return health(d);
 }
 struct sram { unsigned version; Counter counters[11]; unsigned threshold_exceeded; };
 Return nvmlDeviceGetSramEccErrorStatus(Device d, struct sram *status)
@@ -341,65 +356,81 @@ NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3)
 static unsigned lowered(const char *key, Device d, unsigned healthy) { return fault(key, d) ? fault(key, d) : healthy; }
 NUMBER(nvmlDeviceGetMaxPcieLinkGeneration, unsigned, 1, number("pcie_generation"))
 NUMBER(nvmlDeviceGetGpuMaxPcieLinkGeneration, unsigned, 1, number("pcie_generation"))
-NUMBER(nvmlDeviceGetCurrPcieLinkGeneration, unsigned, 1, lowered("pcie_generation_now", d, number("pcie_generation")))
+READING(nvmlDeviceGetCurrPcieLinkGeneration, unsigned, lowered("pcie_generation_now", d, number("pcie_generation")))
 NUMBER(nvmlDeviceGetMaxPcieLinkWidth, unsigned, 1, number("pcie_width_max"))
-NUMBER(nvmlDeviceGetCurrPcieLinkWidth, unsigned, 1, lowered("pcie_width", d, number("pcie_width_max")))
-NUMBER(nvmlDeviceGetPcieReplayCounter, unsigned, 1, 0)
+READING(nvmlDeviceGetCurrPcieLinkWidth, unsigned, lowered("pcie_width", d, number("pcie_width_max")))
+READING(nvmlDeviceGetPcieReplayCounter, unsigned, 0)
 NUMBER(nvmlDeviceGetNumaNodeId, unsigned, 0, 0) /* only GPUs whose memory is a NUMA node have one */
 
-static unsigned active_links(Device d)
+/* A fault takes the last links of a GPU down. With NVSwitch that is all. */
+static unsigned own_links(Device d)
 {
     unsigned down = fault("nvlink_inactive", d), links = number("nvlink_links");
     return down > links ? 0 : links - down;
 }
 
-/* Without NVSwitch the links are shared out evenly among the other GPUs of the board. */
-static Device direct_peer(Device d, unsigned link)
+/* Without NVSwitch the links are shared out evenly among the other GPUs, and a link that is down is so at both ends. */
+static Device peer(Device d, unsigned link)
 {
-    unsigned peer = gpu_count < 2 ? 0 : link * (gpu_count - 1) / number("nvlink_links");
-    return &gpus[peer < d->position ? peer : (peer + 1) % gpu_count];
+    unsigned other = gpu_count < 2 ? 0 : link * (gpu_count - 1) / number("nvlink_links");
+    return &gpus[other < d->position ? other : (other + 1) % gpu_count];
+}
+
+static unsigned far_end(Device d, unsigned link) /* the number that the link has at the peer */
+{
+    unsigned earlier = 0, number_there = 0;
+    for (unsigned l = 0; l < link; l++)
+        earlier += peer(d, l) == peer(d, link);
+    for (; number_there < number("nvlink_links"); number_there++)
+        if (peer(peer(d, link), number_there) == d && earlier-- == 0)
+            break;
+    return number_there;
+}
+
+static int link_up(Device d, unsigned link)
+{
+    return link < own_links(d) && (switch_count || far_end(d, link) < own_links(peer(d, link)));
 }
 
 static unsigned links_between(Device a, Device b)
 {
-    unsigned links = 0, least = active_links(a) < active_links(b) ? active_links(a) : active_links(b);
+    unsigned links = 0;
     if (switch_count)
-        return least;
-    for (unsigned link = 0; link < least; link++)
-        links += direct_peer(a, link) == b;
+        return own_links(a) < own_links(b) ? own_links(a) : own_links(b);
+    for (unsigned link = 0; link < own_links(a); link++)
+        links += peer(a, link) == b && link_up(a, link);
     return links;
 }
 
-Return nvmlDeviceGetNvLinkState(Device d, unsigned link, int *active)
+/* nvidia-smi asks for every link that any GPU may have. */
+static Return is_link(unsigned link)
 {
-    *active = link < active_links(d);
-    return link < number("nvlink_links") ? SUCCESS : number("nvlink_links") ? INVALID_ARGUMENT : NOT_SUPPORTED;
+    return link < number("nvlink_links") ? SUCCESS : link < MAX_LINKS ? NOT_SUPPORTED : INVALID_ARGUMENT;
 }
+Return nvmlDeviceGetNvLinkState(Device d, unsigned link, int *active) { return *active = link_up(d, link), is_link(link); }
 Return nvmlDeviceGetNvLinkVersion(Device d, unsigned link, unsigned *version)
 {
     (void)d;
-    *version = number("nvlink_version");
-    return link < number("nvlink_links") ? SUCCESS : INVALID_ARGUMENT;
+    return *version = number("nvlink_version"), is_link(link);
 }
 Return nvmlDeviceGetNvLinkCapability(Device d, unsigned link, int capability, unsigned *has)
 {
     (void)d;
-    *has = capability != 4; /* all but SLI */
-    return link < number("nvlink_links") ? SUCCESS : INVALID_ARGUMENT;
+    return *has = capability != 4, is_link(link); /* all but SLI */
 }
 Return nvmlDeviceGetNvLinkRemotePciInfo_v2(Device d, unsigned link, struct pci *pci)
 {
-    if (link >= active_links(d))
-        return link < number("nvlink_links") ? NOT_SUPPORTED : INVALID_ARGUMENT;
+    if (!link_up(d, link))
+        return link < MAX_LINKS ? NOT_SUPPORTED : INVALID_ARGUMENT;
     if (!switch_count)
-        return nvmlDeviceGetPciInfo_v3(direct_peer(d, link), pci);
+        return nvmlDeviceGetPciInfo_v3(peer(d, link), pci);
     fill_pci(pci, switches[link % switch_count], number("nvswitch_id"), number("nvswitch_id"));
     return SUCCESS;
 }
 Return nvmlDeviceGetNvLinkRemoteDeviceType(Device d, unsigned link, int *type)
 {
     *type = switch_count ? 2 : 0; /* switch or GPU */
-    return link < active_links(d) ? SUCCESS : NOT_SUPPORTED;
+    return link_up(d, link) ? SUCCESS : NOT_SUPPORTED;
 }
 Return nvmlDeviceGetP2PStatus(Device a, Device b, int capability, int *status)
 {
@@ -459,18 +490,17 @@ Return nvmlDeviceGetMemoryAffinity(Device d, unsigned words, unsigned long *mask
 struct field { unsigned id, scope; long long timestamp, latency; int type; Return result; union { unsigned number; Counter counter; } value; };
 static Return field(Device d, unsigned id, unsigned scope, unsigned *value)
 {
-    unsigned limit = number("power_limit_w") * 1000, link_up = scope < active_links(d);
-    Return is_link = scope < number("nvlink_links") ? SUCCESS : NOT_SUPPORTED;
+    unsigned limit = number("power_limit_w") * 1000;
     if (scope && id >= 185 && id <= 192)
         return NOT_SUPPORTED; /* power of the module or the memory alone */
     switch (id) {
     case 82: return *value = temperature(d) + 8, SUCCESS;             /* memory temperature */
     case 91: return *value = number("nvlink_links"), SUCCESS;         /* NVLINK_LINK_COUNT */
     case 95: return *value = 0, SUCCESS;                              /* PCIe replay roll-overs */
-    case 147: return *value = switch_count ? active_links(d) : 0, SUCCESS; /* links to an NVSwitch */
-    case 164: return *value = link_up ? number("nvlink_mbps") : 0, is_link; /* speed of link `scope` */
-    case 165: return *value = link_up, is_link;
-    case 166: return *value = number("nvlink_version"), is_link;
+    case 147: return *value = switch_count ? own_links(d) : 0, SUCCESS; /* links to an NVSwitch */
+    case 164: return *value = link_up(d, scope) ? number("nvlink_mbps") : 0, is_link(scope); /* speed of link `scope` */
+    case 165: return *value = (unsigned)link_up(d, scope), is_link(scope);
+    case 166: return *value = number("nvlink_version"), is_link(scope);
     case 185: case 186: return nvmlDeviceGetPowerUsage(d, value);     /* average, instant */
     case 187: return *value = number("power_min_w") * 1000, SUCCESS;
     case 188: case 189: return *value = limit, SUCCESS;               /* maximum, default */
@@ -483,7 +513,7 @@ Return nvmlDeviceGetFieldValues(Device d, int count, struct field *values)
 {
     for (struct field *f = values; f < values + count; f++) {
         unsigned value = 0;
-        f->result = fault("unknown_error", d) ? UNKNOWN : field(d, f->id, f->scope, &value);
+        f->result = health(d) ? health(d) : field(d, f->id, f->scope, &value);
         f->type = 1, f->value.counter = value; /* unsigned int */
     }
     return SUCCESS;

@@ -9,7 +9,7 @@
 enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6, DRIVER_NOT_LOADED = 9,
        TIMEOUT = 10, CORRUPTED_INFOROM = 14, GPU_IS_LOST = 15, VERSION_MISMATCH = 18, UNKNOWN = 999 };
 enum { VOLTA = 5, AMPERE = 7, HOPPER = 9 };
-enum { MAX_GPUS = 16, MAX_SETTINGS = 128, MAX_SWITCHES = 8 };
+enum { MAX_GPUS = 16, MAX_SETTINGS = 128, MAX_SWITCHES = 8, MAX_LINKS = 18 };
 
 typedef int Return; /* NVML's codes above */
 typedef unsigned long long Counter;

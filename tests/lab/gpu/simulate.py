@@ -42,7 +42,8 @@ FAULTS: dict[str, str] = {
     "gpu_missing": "gpus",  # on the bus, but the driver did not bring it up
     "unknown_error": "gpus",  # the driver answers for it, its values read "Unknown Error"
     "ecc_correctable": "amounts",
-    "ecc_uncorrectable": "amounts",
+    "ecc_uncorrectable": "amounts",  # since the last reset
+    "ecc_uncorrectable_lifetime": "amounts",  # before it
     "row_remap_pending": "gpus",
     "row_remap_failed": "gpus",
     "retired_pages_pending": "amounts",  # older than Ampere
@@ -97,6 +98,7 @@ def prepare(
     }
     _write(directory, origin, {})
     files = _device_files(directory, PROFILES[profile].count)
+    (directory / "tmpfiles.conf").write_text(tmpfiles(PROFILES[profile].count))
     words = [
         "-v",
         f"{build_library(cache)}:{LIBRARY}:ro",
@@ -105,6 +107,7 @@ def prepare(
         "-v",
         f"{directory}/bus:/sys/bus/pci/devices:ro",
     ]
+    words += ["-v", f"{directory}/tmpfiles.conf:/etc/tmpfiles.d/gpuops-lab.conf:ro"]
     for file in files:
         words += ["--device", f"{file}:/dev/{file.name}:rwm"]
     return Simulation(words, [["ldconfig"]])
@@ -188,12 +191,24 @@ def _write(directory: Path, origin: Mapping[str, str], faults: Mapping[str, str]
     new.replace(directory / "gpu.conf")
 
 
+def device_numbers(count: int) -> dict[str, int]:
+    """Names and minor numbers of the driver's character devices."""
+    return {**{f"nvidia{number}": number for number in range(count)}, "nvidiactl": CONTROL_MINOR}
+
+
+def tmpfiles(count: int) -> str:
+    """The devices for systemd-tmpfiles, which makes them in privileged nodes: there podman does not heed --device."""
+    return "".join(
+        f"c /dev/{name} 0666 root root - {NVIDIA_MAJOR}:{minor}\n" for name, minor in device_numbers(count).items()
+    )
+
+
 def _device_files(directory: Path, count: int) -> list[Path]:
-    """Character devices as the driver would make them; podman repeats them in the node's /dev at each start."""
+    """The devices as files, for podman to repeat in the node's /dev at each start."""
     devices = directory.parent / "dev"
     devices.mkdir(exist_ok=True)
     files = []
-    for name, minor in [*((f"nvidia{number}", number) for number in range(count)), ("nvidiactl", CONTROL_MINOR)]:
+    for name, minor in device_numbers(count).items():
         path = devices / name
         if not path.exists():
             os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(NVIDIA_MAJOR, minor))
