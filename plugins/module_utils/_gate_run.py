@@ -58,7 +58,7 @@ class Gate:
         given = self.settings["expected"].get(key)
         found = model.expected(collective, self.capabilities(names))
         if given is not None:
-            why = f"configured: nccl_tests_expected_busbw_gbps.{key} = {given:g} GB/s"
+            why = f"configured: nccl_tests_expected_busbw_gbps.{key} = {float(given):g} GB/s"
             network = [
                 node["network"]["why"] for node in self.capabilities(names).values() if node["network"]["kind"] == "tcp"
             ]
@@ -72,7 +72,7 @@ class Gate:
             "over": settings["over"],
             "max_cv": settings["max_cv"],
             "margin": settings["margin"],
-            "baseline_gbps": self.baseline.get(f"{key}"),
+            "baseline_gbps": self.baseline.get(key),
         }
 
     def expected(self) -> dict[str, Any]:
@@ -164,10 +164,32 @@ class Gate:
 
     # Stages
 
+    def blocked_now(self) -> deciding.Blocked:
+        """What facts alone say against a run; costs nothing."""
+        return deciding.blocked_by_facts(self.capabilities(list(self.nodes)))
+
+    def plan(self) -> list[str]:
+        """What `run` would do, in words."""
+        names, launches = list(self.nodes), self.settings["launches"]
+        sizes = f"{self.settings['begin']} to {self.settings['end']}, {self.settings['iterations']} iterations a size"
+        lines = [f"plan: {entry['host']} would block the gate now: {entry['reason']}" for entry in self.blocked_now()]
+        steps = [("every node alone", "node", "all_reduce", names[:1], len(names))]
+        if len(names) > 1:
+            steps += [(f"{c} over all nodes", "cluster", c, names, 1) for c in self.settings["collectives"]]
+        for what, stage, collective, where, count in steps:
+            limits = self.limits(stage, collective, where)
+            value = limits["expected_gbps"]
+            expected = "no figure" if value is None else f"{value:g} GB/s, floor {value * limits['floor']:g}"
+            side = f"{launches} x {count} side by side" if count > 1 else f"{launches}"
+            lines.append(f"plan: {what}: {side} launches of {sizes}; expected {expected} ({limits['expected_why']})")
+        longest = self.settings["timeout"] * launches * len(steps)
+        lines.append(f"plan: through {self.launcher.name}; at most {longest} s unless something varies or fails")
+        return lines
+
     def preflight(self) -> bool:
         """Stage 0. True when figures would mean something."""
         names = list(self.nodes)
-        self.blocked = deciding.blocked_by_facts(self.capabilities(names))
+        self.blocked = self.blocked_now()
         probed = 0
         if not self.blocked:
             opening = self.launcher.open(self.longest())

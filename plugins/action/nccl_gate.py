@@ -1,0 +1,128 @@
+# Copyright (c) The gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The acceptance gate, driven from the control node with a line of progress for every round.
+
+Documented in the module of the same name.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import yaml
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.gpuops.cluster.plugins.filter.nccl_results import FilterModule
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_html, _gate_report, _gate_store
+from ansible_collections.gpuops.cluster.plugins.module_utils._gate_launch import fingerprint
+from ansible_collections.gpuops.cluster.plugins.module_utils._gate_run import Gate
+from ansible_collections.gpuops.cluster.plugins.modules import nccl_gate
+
+display = Display()
+# Settings that change how long or how loudly the gate runs, not what a pass means.
+INCIDENTAL = ("always", "job_name", "note", "parallel", "report_dir", "valid_days", "wait")
+
+
+def argument_spec() -> dict[str, Any]:
+    """The options as the module documents them: one place says them."""
+    options = yaml.safe_load(nccl_gate.DOCUMENTATION)["options"]
+    return {name: {k: v for k, v in spec.items() if k != "description"} for name, spec in options.items()}
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]
+    """Runs the gate's stages through the host that this task is delegated to."""
+
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _unused, settings = self.validate_argument_spec(argument_spec=argument_spec())
+        self.task_vars, self.parallel = task_vars or {}, settings["parallel"]
+        store = _gate_store.Store(settings["report_dir"])
+        if settings["launcher"] == "auto":
+            settings["launcher"] = self._launcher()
+        nodes = {
+            name: {**node, "gpus": node["capability"]["gpus"]} for name, node in sorted(settings.pop("nodes").items())
+        }
+        proof, parts = self._keys(nodes, settings)
+        result["report"] = str(store.folder / "acceptance.html")
+        valid = None if settings["always"] else store.proof(proof, settings["valid_days"], time.time())
+        gate = Gate(
+            settings,
+            nodes,
+            self._launch,
+            FilterModule().filters()["nccl_results"],
+            self._say,
+            store.save_log,
+            store.baseline(parts),
+        )
+        if valid is not None and not gate.blocked_now():
+            self._say(f"still proven: {len(nodes)} nodes passed at {valid['finished']}, {result['report']}")
+            return {**result, "changed": False, "verdict": "pass"}
+        if self._task.check_mode:
+            plan = gate.plan()
+            for line in plan:
+                self._say(line)
+            return {**result, "changed": True, "plan": plan}
+        return {**result, **self._measure(gate, store, proof, parts)}
+
+    def _measure(self, gate: Gate, store: _gate_store.Store, proof: str, parts: str) -> dict[str, Any]:
+        started = _gate_store.stamp(time.time())
+        store.clear_logs()
+        gate.run()
+        finished = _gate_store.stamp(time.time())
+        baseline = {"key": parts, "proof": proof, "values": gate.baseline}
+        report = _gate_report.document(gate, started, finished, baseline, gate.settings["note"])
+        for name, text in (
+            ("acceptance.html", _gate_html.page(report)),
+            ("acceptance.junit.xml", _gate_report.junit(report)),
+            ("acceptance.prom", _gate_report.prometheus(report)),
+            ("acceptance.json", json.dumps(report, indent=1) + "\n"),
+        ):
+            _gate_store.write(store.folder / name, text)
+        if report["verdict"] == "pass":
+            store.promote(parts, finished, _gate_report.figures(report["stages"]))
+        self._say(f"verdict: {report['verdict']}. {report['next_action']}")
+        outcome = {"changed": True, "verdict": report["verdict"], "next_action": report["next_action"]}
+        if report["verdict"] != "pass":
+            where = store.folder / "acceptance.html"
+            outcome.update(
+                failed=True, msg=f"The gate says {report['verdict']}. {report['next_action']} Report: {where}"
+            )
+        return outcome
+
+    def _keys(self, nodes: dict[str, Any], settings: dict[str, Any]) -> tuple[str, str]:
+        """What a pass proves (these hosts, these settings), and what a baseline belongs to (this kind of hardware)."""
+        matter = {key: value for key, value in settings.items() if key not in INCIDENTAL}
+        kinds = sorted(
+            {
+                json.dumps([node["capability"][key] for key in ("product", "gpus", "driver")] + [node["software"]])
+                for node in nodes.values()
+            }
+        )
+        whole = json.dumps([nodes, matter], sort_keys=True, default=str)
+        kind = json.dumps([kinds, len(nodes), settings["end"], settings["environment"]], sort_keys=True, default=str)
+        return fingerprint(whole), fingerprint(kind)
+
+    def _launcher(self) -> str:
+        answer = self._low_level_execute_command("scontrol ping")
+        return "slurm" if answer.get("rc") == 0 and " UP" in answer.get("stdout", "") else "mpirun"
+
+    def _launch(self, launches: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """One round: all launches side by side, by one module call on the launch host."""
+        answer = self._execute_module(
+            module_name="gpuops.cluster.nccl_launch",
+            module_args={"launches": launches, "parallel": self.parallel},
+            task_vars=self.task_vars,
+        )
+        if "outcomes" in answer:
+            return list(answer["outcomes"])
+        text = str(answer.get("msg") or answer.get("module_stderr") or "the launch host gave no answer")
+        empty = {"rc": None, "stdout": "", "stderr": text, "seconds": 0.0, "timed_out": False}
+        return [{**empty, "name": launch["name"]} for launch in launches]
+
+    def _say(self, text: str) -> None:
+        display.display(f"gate: {text}")

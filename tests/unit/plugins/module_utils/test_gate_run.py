@@ -1,0 +1,351 @@
+# Copyright (c) The gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The whole gate against a simulated cluster with faults: verdicts, culprits, reports."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any, Optional
+
+import jsonschema
+import pytest
+import yaml
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_html, _gate_report, _gate_store
+from ansible_collections.gpuops.cluster.plugins.module_utils._gate_model import busbw_factor
+from ansible_collections.gpuops.cluster.plugins.module_utils._gate_run import Gate
+from ansible_collections.gpuops.cluster.plugins.modules import nccl_gate
+
+ROOT = Path(__file__).resolve().parents[4]
+SCHEMA = json.loads((ROOT / "roles/nccl_tests/files/acceptance.schema.json").read_text(encoding="utf-8"))
+OPTIONS = yaml.safe_load(nccl_gate.DOCUMENTATION)["options"]
+
+
+def settings(**given: Any) -> dict[str, Any]:
+    defaults = {name: option["default"] for name, option in OPTIONS.items() if "default" in option}
+    return {**defaults, "launcher": "slurm", "binaries": "/opt/nccl-tests/bin", **given}
+
+
+def node(name: str, **given: Any) -> dict[str, Any]:
+    capability = {
+        "state": "ok",
+        "reason": "",
+        "problems": [],
+        "gpus": 8,
+        "product": "NVIDIA H100 80GB HBM3",
+        "driver": "580.95.05",
+        "mig": False,
+        "labels": [["NV18"] * 8] * 8,
+        "ring": {"gbps": 370.8, "why": "ring over NVSwitch"},
+        "peak": {"gbps": 480.0, "why": "NVLS"},
+        "network": {"gbps": 400.0, "why": "NICs 8 x 400 Gbit/s", "kind": "rdma", "nics": 8},
+        **given,
+    }
+    return {
+        "slurm_name": name,
+        "mpi_host": name,
+        "aliases": [name],
+        "leaf": "",
+        "gpus": capability["gpus"],
+        "capability": capability,
+    }
+
+
+class Cluster:
+    """Answers the gate's command lines like Slurm with nccl-tests on good nodes, but for the faults given."""
+
+    def __init__(self, **faults: Any) -> None:
+        self.faults, self.rng = faults, random.Random(5)
+        self.commands: list[list[str]] = []
+        self.said: list[str] = []
+        self.logs: dict[str, str] = {}
+
+    def run(self, launches: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        self.commands += [launch["command"] for launch in launches]
+        return [{"name": launch["name"], **self.answer(launch)} for launch in launches]
+
+    def answer(self, launch: dict[str, Any]) -> dict[str, Any]:
+        words = launch["command"]
+        outcome = {"rc": 0, "stdout": "", "stderr": "", "seconds": 2.0, "timed_out": False}
+        if words[0] == "salloc":
+            if reason := self.faults.get("salloc"):
+                return {**outcome, "rc": 1, "stderr": f"salloc: error: {reason}"}
+            return {**outcome, "stderr": "salloc: Granted job allocation 7"}
+        if words[0] == "scancel":
+            return outcome
+        names = next(word for word in words if word.startswith("--nodelist=")).partition("=")[2].split(",")
+        if "sh" in words:
+            return {**outcome, "stdout": "".join(self.probe(name) for name in names)}
+        return self.perf(words, names, launch["name"], outcome)
+
+    def probe(self, name: str) -> str:
+        fields = {"name": name, "memlock": "unlimited", "shm_mib": "64000", "binaries": "b", "libraries": "l"}
+        fields |= {"missing": "", "nccl": "n", "loopback": "", **self.faults.get("probe", {}).get(name, {})}
+        return "GATE\t" + "\t".join(f"{key}={value}" for key, value in fields.items()) + "\n"
+
+    def perf(self, words: list[str], names: list[str], label: str, outcome: dict[str, Any]) -> dict[str, Any]:
+        collective = next(word for word in words if word.endswith("_perf")).split("/")[-1][: -len("_perf")]
+        ranks = int(next(word for word in words if word.startswith("--ntasks=")).partition("=")[2])
+        gpus = re.search(r"CUDA_VISIBLE_DEVICES=([\d,]+)", " ".join(words))
+        devices = {int(number) for number in gpus.group(1).split(",")} if gpus else set(range(8))
+        usual = 479.0 if len(names) == 1 and not gpus else 366.0
+        usual = 48.5 * (ranks - 1) / (ranks - 8) if collective == "alltoall" else usual
+        usual *= self.rng.gauss(1, self.faults.get("noise", 0.004))
+        for victim, (kind, value) in self.faults.get("nodes", {}).items():
+            host, _slash, gpu = victim.partition("/")
+            members = set(host.split("+"))
+            if not members <= set(names) or (len(members) == 2 and len(names) != 2 and kind == "pair"):
+                continue
+            if gpu and int(gpu) not in devices:
+                continue
+            if kind == "together" and len(names) == 1:
+                continue
+            if kind == "hang":
+                return {**outcome, "rc": -9, "timed_out": True, "seconds": 600.0}
+            if kind == "crash":
+                return {
+                    **outcome,
+                    "rc": 3,
+                    "stdout": self.table(collective, ranks, [])[:0],
+                    "stderr": "Test NCCL failure common.cu:450",
+                }
+            if kind == "wrong":
+                return {**outcome, "rc": 7, "stdout": self.table(collective, ranks, [usual], wrong=5)}
+            if kind == "usage":
+                return {**outcome, "stdout": "[]"}
+            if kind == "copies":
+                one = json.loads(self.table(collective, 1, [usual]))
+                return {**outcome, "stdout": json.dumps(one * ranks)}
+            usual *= value
+        return {**outcome, "stdout": self.table(collective, ranks, [usual / 2, usual])}
+
+    def table(self, collective: str, ranks: int, rates: list[float], wrong: int = 0) -> str:
+        """What the filter would return, as JSON: the gate's `parse` is json.loads here."""
+        rows = []
+        for power, busbw in enumerate(rates):
+            bytes_ = 2**29 << power
+            took = bytes_ / (busbw / busbw_factor(collective, ranks)) / 1e3
+            cell = {"time_us": took, "algbw": 0.0, "busbw": round(busbw, 2), "wrong": wrong}
+            rows.append({"size": bytes_, "out_of_place": cell, "in_place": cell})
+        problems = (["wrong_data"] if wrong else []) + (["single_rank"] if ranks == 1 else [])
+        return json.dumps(
+            [{"collective": collective, "ranks": ranks, "rows": rows, "wrong": wrong, "problems": problems}]
+        )
+
+
+def gate(cluster: Cluster, nodes: Any = 4, baseline: Optional[dict[str, float]] = None, **given: Any) -> dict[str, Any]:
+    """Run the gate and return its report, checked against the schema."""
+    if isinstance(nodes, int):
+        nodes = {f"n{i}": node(f"n{i}") for i in range(1, nodes + 1)}
+    parse = lambda text: json.loads(text) if text.strip() else []  # noqa: E731
+    one = Gate(settings(**given), nodes, cluster.run, parse, cluster.said.append, cluster.logs.__setitem__, baseline)
+    one.run()
+    kept = {"key": "k", "proof": "p", "values": one.baseline}
+    report = _gate_report.document(one, "2026-11-30T03:00:00Z", "2026-11-30T03:05:00Z", kept, "lab")
+    jsonschema.validate(report, SCHEMA)
+    ET.fromstring(_gate_report.junit(report))
+    assert "<script" not in _gate_html.page(report)
+    assert json.loads(json.dumps(report)) == report
+    return report
+
+
+def guilty(report: dict[str, Any]) -> set[tuple[str, str, str]]:
+    return {(one["kind"], one["host"], one["device"]) for one in report["culprits"]}
+
+
+def test_good_cluster_passes() -> None:
+    cluster = Cluster()
+    report = gate(cluster)
+    assert (report["verdict"], report["culprits"], report["blocked"], report["warnings"]) == ("pass", [], [], [])
+    assert [stage["name"] for stage in report["stages"]] == ["preflight", "nodes", "cluster"]
+    assert report["expected"]["value_gbps"] == 370.8
+    assert report["next_action"].startswith("Nothing")
+    assert cluster.commands[-1] == ["scancel", "7"], "the allocation is given back"
+    assert any("launch 3 of 3" in line for line in cluster.said)
+    assert len(cluster.logs) == 1 + 3 * 4 + 3 * 2
+
+
+def test_one_node_is_enough() -> None:
+    report = gate(Cluster(), 1)
+    assert report["verdict"] == "pass"
+    assert [stage["name"] for stage in report["stages"]] == ["preflight", "nodes"]
+    assert report["expected"]["value_gbps"] == 480
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"), [("slow", "below the floor"), ("hang", "did not end"), ("crash", "ended with code 3")]
+)
+def test_bad_gpu_is_named(kind: str, words: str) -> None:
+    report = gate(Cluster(nodes={"n3/5": (kind, 0.7)}))
+    assert report["verdict"] == "fail"
+    assert guilty(report) == {("gpu", "n3", "5")}
+    assert words in report["culprits"][0]["evidence"]
+    assert "n3" in report["next_action"]
+
+
+@pytest.mark.parametrize("kind", ["wrong", "usage", "copies", "slow"])
+def test_bad_node_is_named(kind: str) -> None:
+    report = gate(Cluster(nodes={"n2": (kind, 0.5)}))
+    assert report["verdict"] == "fail"
+    assert guilty(report) == {("node", "n2", "")} or {host for _k, host, _d in guilty(report)} == {"n2"}
+
+
+def test_node_that_is_bad_only_with_others_is_named_by_pairs() -> None:
+    report = gate(Cluster(nodes={"n6": ("together", 0.6)}), 8)
+    assert guilty(report) == {("node", "n6", "")}
+    assert report["stages"][-1]["name"] == "isolation"
+    assert report["stages"][-1]["rounds"] <= 3
+
+
+def test_bad_path_is_named() -> None:
+    report = gate(Cluster(nodes={"n1+n5": ("together", 0.6)}), 8)
+    assert guilty(report) == {("path", "n1 and n5", "")}
+
+
+def test_two_nodes_bad_together() -> None:
+    report = gate(Cluster(nodes={"n1+n2": ("together", 0.6)}), 2)
+    assert guilty(report) == {("path", "n1 and n2", "")}
+
+
+def test_two_nodes_run_as_a_ring() -> None:
+    seen: list[dict[str, str]] = []
+    cluster = Cluster()
+    run = cluster.run
+
+    def spy(launches: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        seen.extend(launch["environment"] for launch in launches if launch["name"].startswith("cluster"))
+        return run(launches)
+
+    cluster.run = spy  # type: ignore[method-assign]
+    gate(cluster, 2)
+    assert seen
+    assert all(environment["NCCL_ALGO"] == "Ring" for environment in seen)
+
+
+def test_noise_is_unstable_and_was_measured_twice() -> None:
+    report = gate(Cluster(noise=0.2), floor=0.1, over=9)
+    assert report["verdict"] == "unstable"
+    assert any(len(result["samples"]) == 6 for result in report["stages"][1]["results"])
+    assert report["culprits"] == []
+
+
+def test_more_than_possible_is_flagged() -> None:
+    report = gate(Cluster(nodes={"n1": ("fast", 1.3)}), 1)
+    assert report["verdict"] == "pass"
+    assert "wrong algorithm" in report["warnings"][0]
+    assert "wrong algorithm" in report["next_action"]
+
+
+def test_configured_figures_win() -> None:
+    report = gate(Cluster(), expected={"node": 600, "cluster": 10})
+    assert report["verdict"] == "fail"
+    assert "nccl_tests_expected_busbw_gbps.node" in report["stages"][1]["results"][0]["expected_why"]
+
+
+def test_tcp_is_judged_by_data_only_until_configured() -> None:
+    network = {"gbps": None, "why": "TCP: no RDMA port is active", "kind": "tcp", "nics": 0}
+    nodes = {name: node(name, network=network) for name in ("n1", "n2")}
+    report = gate(Cluster(), nodes)
+    assert report["verdict"] == "pass"
+    assert any("not judged" in text for text in report["warnings"])
+    report = gate(Cluster(), nodes, expected={"cluster": 1000})
+    assert report["verdict"] == "fail"
+
+
+def test_regression_against_the_baseline() -> None:
+    assert gate(Cluster(), baseline={"node": 480.0, "cluster": 366.0})["verdict"] == "pass"
+    report = gate(Cluster(), baseline={"node": 520.0})
+    assert report["verdict"] == "fail"
+    assert "baseline" in report["stages"][1]["results"][0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"state": "degraded", "problems": ["row_remap_failed: GPU 3"]}, "row_remap_failed"),
+        ({"state": "no_driver", "reason": "no nvidia-smi"}, "no nvidia-smi"),
+        ({"mig": True}, "MIG"),
+        ({"driver": "575.1"}, "driver is 575.1"),
+        ({"gpus": 7}, "number of GPUs is 7"),
+    ],
+)
+def test_facts_block(given: dict[str, Any], words: str) -> None:
+    cluster = Cluster()
+    nodes = {"n1": node("n1"), "n2": node("n2", **given), "n3": node("n3")}
+    report = gate(cluster, nodes)
+    assert report["verdict"] == "blocked"
+    assert [entry["host"] for entry in report["blocked"]] == ["n2"]
+    assert words in report["blocked"][0]["reason"]
+    assert cluster.commands == [], "no GPU time is spent"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"memlock": "8192"}, "memlock"),
+        ({"shm_mib": "64"}, "nccl_tests_min_shm_mib"),
+        ({"binaries": "other"}, "binaries"),
+        ({"libraries": "other"}, "libraries"),
+        ({"missing": "libmpi.so.40"}, "libmpi.so.40 is missing"),
+        ({"name": "stranger"}, "did not run there"),
+    ],
+)
+def test_what_the_job_sees_blocks(given: dict[str, str], words: str) -> None:
+    report = gate(Cluster(probe={"n2": given}), 3)
+    assert report["verdict"] == "blocked"
+    assert [entry["host"] for entry in report["blocked"]] == ["n2"]
+    assert words in report["blocked"][0]["reason"]
+
+
+def test_busy_nodes_block() -> None:
+    report = gate(Cluster(salloc="Unable to allocate resources: Requested nodes are busy"))
+    assert report["verdict"] == "blocked"
+    assert "busy" in report["next_action"]
+
+
+def test_html_escapes_what_it_shows() -> None:
+    report = gate(Cluster(probe={"n2": {"missing": "<img src=x>"}}), 2)
+    assert "<img" not in _gate_html.page(report)
+    assert "&lt;img" in _gate_html.page(report)
+
+
+def test_junit_and_prometheus() -> None:
+    report = gate(Cluster(nodes={"n3/5": ("slow", 0.5)}))
+    suites = ET.fromstring(_gate_report.junit(report))
+    failed = {case.get("name") for case in suites.iter("testcase") if case.find("failure") is not None}
+    assert "all_reduce on n3" in failed
+    metrics = _gate_report.prometheus(report)
+    assert 'gpuops_acceptance_verdict{verdict="fail"} 1' in metrics
+    assert 'gpuops_acceptance_verdict{verdict="pass"} 0' in metrics
+    assert 'gpuops_acceptance_culprit{kind="gpu",host="n3",device="5"} 1' in metrics
+    assert re.search(
+        r'gpuops_acceptance_busbw_bytes_per_second\{stage="nodes",collective="all_reduce",host="n1"\} 4\d{11}\n',
+        metrics,
+    )
+    blocked = gate(Cluster(salloc="busy"))
+    assert ET.fromstring(_gate_report.junit(blocked)).find(".//skipped") is not None
+
+
+def test_a_pass_stays_valid_until_something_changes(tmp_path: Path) -> None:
+    store = _gate_store.Store(str(tmp_path))
+    report = {**gate(Cluster()), "finished": _gate_store.stamp(1000)}
+    _gate_store.write(tmp_path / "acceptance.json", json.dumps(report))
+    assert store.proof("p", 7, 2000) is not None
+    assert store.proof("other", 7, 2000) is None
+    assert store.proof("p", 7, 1000 + 8 * 86400) is None
+    _gate_store.write(tmp_path / "acceptance.json", json.dumps({**report, "verdict": "unstable"}))
+    assert store.proof("p", 7, 2000) is None
+    (tmp_path / "acceptance.json").write_text("{torn", encoding="utf-8")
+    assert store.proof("p", 7, 2000) is None
+
+
+def test_baseline_is_the_median_of_passing_runs(tmp_path: Path) -> None:
+    store = _gate_store.Store(str(tmp_path))
+    for gbps in (479.0, 481.0, 300.0):
+        store.promote("k", "2026-11-30T03:00:00Z", {"node": gbps})
+    assert store.baseline("k") == {"node": 479.0}
+    assert store.baseline("other hardware") == {}
