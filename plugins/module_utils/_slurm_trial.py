@@ -1,0 +1,78 @@
+# Copyright (c) The gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Judging what the scheduler says of nodes and of a trial job. Pure. Private to the collection."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Optional
+
+# Base states of sinfo's %T, its suffixes cut off.
+BUSY = frozenset({"allocated", "mixed", "completing", "comp"})
+HELD = frozenset(
+    {"drained", "draining", "drain", "maint", "reserved", "planned", "powering_down", "powered_down", "reboot"}
+)
+
+
+def parse_nodes(text: str) -> dict[str, dict[str, Any]]:
+    """Lines of `sinfo -h -N -o %N|%T|%P|%E`, one for each node and partition, by node."""
+    nodes: dict[str, dict[str, Any]] = {}
+    for line in text.splitlines():
+        name, state, partition, reason = [*line.split("|", 3), "", "", ""][:4]
+        node = nodes.setdefault(name.strip(), {"state": state.strip(), "partitions": [], "reason": reason.strip()})
+        node["partitions"].append(partition.strip().rstrip("*"))
+    return nodes
+
+
+def standing(node: Optional[dict[str, Any]]) -> str:
+    """One of "idle", "busy", "held" (somebody's decision), "waiting" (not registered yet), "bad"."""
+    if node is None:
+        return "bad"
+    state = node["state"].lower()
+    base = re.sub(r"[*~#!%$@+^-]+$", "", state)
+    if base in HELD or base in BUSY:
+        # Slurm itself drains a node whose resources are fewer than configured. That is no one's decision.
+        faulty = re.search(r"low |gres/gpu count|not responding|invalid", node["reason"], re.IGNORECASE)
+        return "bad" if faulty and base in HELD else "held" if base in HELD else "busy"
+    if state == "idle":
+        return "idle"
+    return "waiting"
+
+
+def groups(names: list[str], nodes: dict[str, dict[str, Any]], gpus: dict[str, dict[str, int]]) -> list[dict[str, Any]]:
+    """Jobs that together take every GPU of idle nodes once: one for each partition and set of GPUs."""
+    found: dict[tuple[Any, ...], list[str]] = {}
+    for name in names:
+        key = (nodes[name]["partitions"][0], tuple(gpus.get(name, {}).items()))
+        found.setdefault(key, []).append(name)
+    return [{"partition": key[0], "gpus": dict(key[1]), "nodes": members} for key, members in found.items()]
+
+
+def judge(group: dict[str, Any], output: str) -> tuple[str, list[str]]:
+    """Job id and complaints for the lines verify|JOB|NODE|JOB_GPUS|VISIBLE that a group's tasks printed."""
+    rows = [line.strip().split("|")[1:] for line in output.splitlines() if line.strip().startswith("verify|")]
+    wanted, problems = sum(group["gpus"].values()), []
+    seen = {row[1] for row in rows}
+    problems += [f"{name}: no task of the job ran there" for name in group["nodes"] if name not in seen]
+    for _job, name, job_gpus, visible in rows:
+        for label, text in (("SLURM_JOB_GPUS", job_gpus), ("CUDA_VISIBLE_DEVICES", visible)):
+            numbers = [part for part in text.split(",") if part]
+            if wanted and (len(numbers) != wanted or len(set(numbers)) != wanted):
+                problems.append(f"{name}: {label} is '{text}', expected {wanted} different GPUs")
+    return (rows[0][0] if rows else ""), problems
+
+
+def judge_accounting(group: dict[str, Any], output: str) -> str:
+    """Complaint about a line of `sacct -nPX -o State,AllocTRES,NNodes`; empty when the record is complete."""
+    line = output.strip().splitlines()[0] if output.strip() else ""
+    if not line:
+        return "sacct has no record of the job"
+    state, tres, count = [*line.split("|"), "", ""][:3]
+    amounts = dict(part.split("=", 1) for part in tres.split(",") if "=" in part)
+    wanted = sum(group["gpus"].values()) * len(group["nodes"])
+    if state != "COMPLETED" or count != str(len(group["nodes"])):
+        return f"sacct says state {state} on {count} nodes, expected COMPLETED on {len(group['nodes'])}"
+    if wanted and amounts.get("gres/gpu") != str(wanted):
+        return f"sacct counts gres/gpu={amounts.get('gres/gpu', '0')}, expected {wanted}"
+    return ""

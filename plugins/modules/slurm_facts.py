@@ -1,0 +1,238 @@
+#!/usr/bin/python
+# Copyright (c) The gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Ansible module: what Slurm needs to know of a host."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_facts
+short_description: What Slurm needs to know of a host
+description:
+  - Returns versions of the installed daemons, the host as a node (topology, memory, typed GPUs), the mounted cgroup
+    hierarchy and the user that Slurm runs as. Works before anything is installed; the topology is then a forecast
+    from C(lscpu).
+  - GPUs come from M(gpuops.cluster.gpu_facts), whose result is passed in.
+version_added: 0.1.0
+author:
+  - The gpuops.cluster contributors
+attributes:
+  check_mode:
+    description: Only reads.
+    support: full
+  diff_mode:
+    description: Changes nothing.
+    support: none
+options:
+  gpu:
+    description: The fact C(ansible_facts.gpu) of this host.
+    type: dict
+    default: {}
+  gpu_types:
+    description: >-
+      Types for product names where the derived one is not wanted, such as V({"NVIDIA A100-SXM4-40GB":"a100_40g"}).
+    type: dict
+    default: {}
+  memory_reserve_percent:
+    description: Share of the memory that is not given to jobs.
+    type: float
+    default: 2
+  packages:
+    description: Packages that this host's part needs.
+    type: list
+    elements: str
+    default: []
+"""
+
+EXAMPLES = r"""
+- name: See this host as Slurm does
+  gpuops.cluster.slurm_facts:
+    gpu: "{{ ansible_facts.gpu }}"
+"""
+
+RETURN = r"""
+ansible_facts:
+  description: The facts.
+  returned: always
+  type: dict
+  contains:
+    slurm:
+      description: Everything below one key.
+      returned: always
+      type: dict
+      sample:
+        versions: {slurmd: 24.11.5}
+        cgroup: {hierarchy: v2, writable: true}
+        user: {uid: 64030, gid: 64030}
+        munge_key: 2fe1… (its sha256, empty where there is none)
+        missing_packages: []
+        package_index: true
+        slurmd_started: 1764471600
+        node:
+          name: n1
+          cpus: 112
+          sockets: 2
+          cores: 56
+          threads: 1
+          real_memory: 2045952
+          gres: [{type: h100, file: /dev/nvidia0, cores: 0-55, links: ""}]
+          gpus_complete: true
+          note: ""
+        problems: []
+"""
+
+import contextlib
+import glob
+import hashlib
+import os
+import pwd
+import re
+import socket
+from typing import Any, Optional
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_node as node_model
+
+DAEMONS = ("slurmctld", "slurmdbd", "slurmd")
+UID = 64030  # Debian's and Ubuntu's fixed number of the user slurm
+
+
+def read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as handle:
+            return handle.read()
+    except OSError:
+        return ""
+
+
+def sha256(path: str) -> str:
+    try:
+        with open(path, "rb") as handle:
+            return hashlib.sha256(handle.read()).hexdigest()
+    except OSError:
+        return ""
+
+
+def missing(module: AnsibleModule) -> list[str]:
+    """Packages that are not wholly installed."""
+    wanted = module.params["packages"]
+    query = ["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\\n", *wanted]
+    out = module.run_command(query)[1] if wanted else ""
+    there = {line.split()[0] for line in out.splitlines() if line.endswith(" installed")}
+    return [name for name in wanted if name not in there]
+
+
+def versions(module: AnsibleModule) -> dict[str, str]:
+    found = {}
+    for daemon in DAEMONS:
+        path = module.get_bin_path(daemon, opt_dirs=["/usr/sbin", "/usr/local/sbin"])
+        if path:
+            match = re.search(r"\d+\.\d+\S*", module.run_command([path, "-V"])[1])
+            found[daemon] = match.group(0) if match else "0"
+    return found
+
+
+def cgroup() -> dict[str, Any]:
+    """Hierarchy as Slurm sees it: v2 wants every controller in the unified tree, v1 wants them outside of it."""
+    v1, v2, places = False, False, []
+    for line in read("/proc/self/mounts").splitlines():
+        _device, path, kind, options = line.split(" ")[:4]
+        if kind == "cgroup" and {"memory", "devices", "cpuset", "freezer"} & set(options.split(",")):
+            v1 = True
+            places.append(path)
+        elif kind == "cgroup2" and path == "/sys/fs/cgroup":
+            v2 = True
+            places.append(path)
+    hierarchy = "v1" if v1 else "v2" if v2 else "none"
+    return {"hierarchy": hierarchy, "writable": bool(places) and all(os.access(path, os.W_OK) for path in places)}
+
+
+def user(problems: list[str]) -> Optional[dict[str, int]]:
+    try:
+        entry = pwd.getpwnam("slurm")
+        return {"uid": entry.pw_uid, "gid": entry.pw_gid}
+    except KeyError:
+        pass
+    with contextlib.suppress(KeyError):
+        problems.append(f"uid {UID}, which the packages give to the user slurm, belongs to {pwd.getpwuid(UID).pw_name}")
+    return None
+
+
+def started(daemon: str) -> int:
+    """Epoch at which the daemon started, 0 when it does not run."""
+    boot = re.search(r"^btime (\d+)$", read("/proc/stat"), re.MULTILINE)
+    times = []
+    for path in glob.glob("/proc/[0-9]*/stat"):
+        text = read(path)
+        name, _paren, rest = text.partition("(")[2].rpartition(")")
+        if name == daemon and boot and rest.split()[1] == "1":
+            times.append(int(boot.group(1)) + int(rest.split()[19]) // os.sysconf("SC_CLK_TCK"))
+    return max(times, default=0)
+
+
+def placement() -> dict[int, tuple[int, int]]:
+    """Each CPU's (package, core) as the kernel numbers them."""
+    found = {}
+    for path in glob.glob("/sys/devices/system/cpu/cpu[0-9]*/topology"):
+        package, core = read(f"{path}/physical_package_id").strip(), read(f"{path}/core_id").strip()
+        if package.lstrip("-").isdigit() and core.isdigit():
+            found[int(re.sub(r"\D", "", path.split("/")[-2]))] = (int(package), int(core))
+    return found
+
+
+def topology(module: AnsibleModule, problems: list[str]) -> dict[str, int]:
+    slurmd = module.get_bin_path("slurmd", opt_dirs=["/usr/sbin", "/usr/local/sbin"])
+    try:
+        if slurmd:
+            return node_model.parse_slurmd(module.run_command([slurmd, "-C"])[1])
+        lscpu = module.run_command(["lscpu", "-p=CPU,CORE,SOCKET"])[1]
+        return node_model.parse_lscpu(lscpu, read("/proc/meminfo"))
+    except ValueError as error:
+        problems.append(str(error))
+        return {}
+
+
+def describe(module: AnsibleModule, problems: list[str]) -> dict[str, Any]:
+    gpu, shape = module.params["gpu"], topology(module, problems)
+    entries = node_model.node_gres(
+        gpu,
+        types=module.params["gpu_types"],
+        placement=placement(),
+        cores=shape.get("sockets", 0) * shape.get("cores", 0),
+        mig_files=node_model.parse_mig_minors(read("/proc/driver/nvidia-caps/mig-minors")),
+    )
+    complete, note = node_model.gpu_notes(gpu, entries)
+    memory = node_model.usable_memory(shape.pop("memory_mib", 0), module.params["memory_reserve_percent"])
+    shape.pop("boards", None)
+    name = socket.gethostname().split(".")[0]
+    return {"name": name, **shape, "real_memory": memory, "gres": entries, "gpus_complete": complete, "note": note}
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "gpu": {"type": "dict", "default": {}},
+            "gpu_types": {"type": "dict", "default": {}},
+            "memory_reserve_percent": {"type": "float", "default": 2},
+            "packages": {"type": "list", "elements": "str", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    problems: list[str] = []
+    facts = {
+        "versions": versions(module),
+        "cgroup": cgroup(),
+        "user": user(problems),
+        "munge_key": sha256("/etc/munge/munge.key"),
+        "missing_packages": missing(module),
+        "package_index": bool(glob.glob("/var/lib/apt/lists/*_Packages*")),
+        "slurmd_started": started("slurmd"),
+        "node": describe(module, problems),
+        "problems": problems,
+    }
+    module.exit_json(changed=False, ansible_facts={"slurm": facts})
+
+
+if __name__ == "__main__":
+    main()
