@@ -1,0 +1,63 @@
+# Copyright: (c) 2026, the gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Log in from this node to others as each trusted user, without a prompt and with verified host keys.
+
+Argument: a JSON object {name, users, targets: [{name, address, port, required}]}.
+Prints one line of JSON: {tried, failures, unreachable}.
+A target that does not answer at all is `unreachable`, and a failure only if it is `required` (in this run).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+SILENT = re.compile(r"timed out|No route to host|Network is unreachable|Connection refused|Host is down", re.IGNORECASE)
+OPTIONS = (
+    "BatchMode=yes StrictHostKeyChecking=yes ConnectTimeout=10 ControlPath=none PreferredAuthentications=publickey"
+)
+
+
+def destination(target: dict[str, Any]) -> str:
+    """The target's name where this node can resolve it, as users type it; else its address."""
+    try:
+        socket.getaddrinfo(target["name"], target["port"])
+    except OSError:
+        return str(target["address"])
+    return str(target["name"])
+
+
+def try_login(user: str, target: dict[str, Any]) -> dict[str, Any] | None:
+    """None if the login worked, else where it went and ssh's own words."""
+    where = destination(target)
+    argv = ["runuser", "-u", user, "--", "ssh", *(word for option in OPTIONS.split() for word in ("-o", option))]
+    argv += ["-p", str(target["port"]), "-l", user, where, "true"]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd="/")
+    if done.returncode == 0:
+        return None
+    lines = [line.strip() for line in done.stderr.splitlines() if not line.startswith("Warning:")]
+    said = " ".join(lines) or f"rc {done.returncode}"
+    return {"user": user, "target": target, "where": where, "said": said, "silent": bool(SILENT.search(said))}
+
+
+def main() -> None:
+    request = json.loads(sys.argv[1])
+    pairs = [(user, target) for user in request["users"] for target in request["targets"]]
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        results = [result for result in pool.map(lambda pair: try_login(*pair), pairs) if result]
+    lines: dict[bool, list[str]] = {True: [], False: []}
+    for result in results:
+        target = result["target"]
+        way = f"{result['user']}: {request['name']} -> {target['name']} ({result['where']} port {target['port']})"
+        lines[result["silent"] and not target["required"]].append(f"{way}: {result['said']}")
+    print(json.dumps({"tried": len(pairs), "failures": lines[False], "unreachable": lines[True]}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""The node's half of ssh_trust: what it reads from sshd and from certificates that ssh-keygen made."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+FILES = Path(__file__).parents[4] / "roles/ssh_trust/files"
+
+
+def load(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, FILES / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look there
+    spec.loader.exec_module(module)
+    return module
+
+
+state = load("ssh_trust_state")
+DAY = 86400
+
+
+def keygen(*argv: str) -> None:
+    subprocess.run(["ssh-keygen", "-q", *argv], check=True, stdin=subprocess.DEVNULL)
+
+
+@pytest.fixture(scope="module", params=[("ed25519", "256"), ("ecdsa", "384"), ("rsa", "2048")], ids=lambda p: p[0])
+def signed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str, str]:
+    """A signing request, the authority's public key and the certificate, valid for 90 days."""
+    folder = tmp_path_factory.mktemp("keys")
+    kind, bits = request.param
+    keygen("-t", "ed25519", "-N", "", "-f", str(folder / "ca"))
+    keygen("-t", kind, "-b", bits, "-N", "", "-f", str(folder / "key"))
+    words = ("-h", "-I", "n1", "-n", "n1,10.0.0.1", "-V", "-1h:+90d", "-z", "7")
+    keygen("-s", str(folder / "ca"), *words, str(folder / "key.pub"))
+    wish = {
+        "type": "host",
+        "identity": "n1",
+        "principals": ["10.0.0.1", "n1"],
+        "public_key": (folder / "key.pub").read_text(),
+    }
+    return wish, (folder / "ca.pub").read_text(), (folder / "key-cert.pub").read_text()
+
+
+def test_a_right_certificate_stays(signed: tuple[dict[str, Any], str, str]) -> None:
+    wish, authority, line = signed
+    assert state.wrong(wish, line, authority, time.time()) == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "days", "reason"),
+    [
+        ({"principals": ["n1"]}, 0, "names or addresses changed"),
+        ({"identity": "n2"}, 0, "made for something else"),
+        ({"type": "user"}, 0, "made for something else"),
+        ({}, 59, ""),
+        ({}, 61, "less than a third of its time left"),
+        ({}, 91, "expired"),
+        ({}, -1, "not valid yet"),
+        ({"public_key": ""}, 0, "no certificate"),
+    ],
+)
+def test_a_certificate_that_is_no_longer_right_goes(
+    signed: tuple[dict[str, Any], str, str], change: dict[str, Any], days: int, reason: str
+) -> None:
+    wish, authority, line = signed
+    assert state.wrong({**wish, **change}, line, authority, time.time() + days * DAY) == reason
+
+
+def test_another_key_or_authority_is_seen(signed: tuple[dict[str, Any], str, str], tmp_path: Path) -> None:
+    wish, authority, line = signed
+    keygen("-t", "ed25519", "-N", "", "-f", str(tmp_path / "other"))
+    other = (tmp_path / "other.pub").read_text()
+    assert state.wrong(wish, line, other, time.time()) == "signed by another authority"
+    assert state.wrong({**wish, "public_key": other}, line, authority, time.time()) == "made for another key"
+
+
+@given(st.binary(max_size=300))
+def test_no_damaged_certificate_is_an_error(data: bytes) -> None:
+    assert state.parse_certificate(f"ssh-ed25519-cert-v01@openssh.com {base64.b64encode(data).decode()}") is None
+    assert state.parse_certificate(data.decode("latin-1")) is None
+
+
+def test_lasting_addresses_only() -> None:
+    def link(name: str, *entries: dict[str, Any]) -> dict[str, Any]:
+        return {"ifname": name, "addr_info": list(entries)}
+
+    links = [
+        link("lo", {"local": "127.0.0.1", "scope": "host"}, {"local": "192.0.2.9", "scope": "global"}),
+        link("eno1", {"local": "10.0.0.1", "scope": "global"}, {"local": "fe80::1", "scope": "link"}),
+        link("ib0", {"local": "2001:DB8:0::1", "scope": "global"}),
+        link("eno2", {"local": "2001:db8::2", "scope": "global", "temporary": True}),
+        link("docker0", {"local": "172.17.0.1", "scope": "global"}),
+        link("eno3"),
+    ]
+    assert state.addresses(links) == ["10.0.0.1", "2001:db8::1"]
+
+
+@pytest.mark.parametrize(
+    ("config", "read"),
+    [
+        ("Include /etc/ssh/sshd_config.d/*.conf\nPort 22\n", True),
+        ("  include=sshd_config.d/*.conf\n", True),
+        ("Port 22\n", False),
+        ("#Include /etc/ssh/sshd_config.d/*.conf\n", False),
+        ("Match User git\nInclude /etc/ssh/sshd_config.d/*.conf\n", False),
+        ("Include /etc/ssh/sshd_config.d/90-*.conf\n", False),
+        ("", False),
+    ],
+)
+def test_an_include_counts_only_before_match(config: str, read: bool) -> None:
+    assert state.includes(config, state.SSHD_DROPIN) is read
+
+
+GOOD = """port 22
+pubkeyauthentication yes
+trustedusercakeys none
+authorizedprincipalsfile none
+authorizedprincipalscommand none
+hostkeyalgorithms ssh-ed25519-cert-v01@openssh.com,ssh-ed25519
+pubkeyacceptedalgorithms ssh-ed25519-cert-v01@openssh.com,ssh-ed25519
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("", "", []),
+        ("trustedusercakeys none", f"trustedusercakeys {state.CA_FILE}", []),
+        ("pubkeyauthentication yes", "pubkeyauthentication no", ["PubkeyAuthentication no"]),
+        ("trustedusercakeys none", "trustedusercakeys /etc/ssh/site.pub", ["TrustedUserCAKeys /etc/ssh/site.pub"]),
+        ("port 22", "hostcertificate /etc/ssh/site-cert.pub", ["HostCertificate /etc/ssh/site-cert.pub"]),
+        ("port 22", f"hostcertificate {state.HOST_CERTIFICATE}", []),
+        ("authorizedprincipalsfile none", "authorizedprincipalsfile .ssh/p", ["AuthorizedPrincipalsFile .ssh/p"]),
+        (
+            "hostkeyalgorithms ssh-ed25519-cert-v01@openssh.com,ssh",
+            "hostkeyalgorithms ssh",
+            ["HostKeyAlgorithms", "leaves out ssh-ed25519-cert-v01@openssh.com"],
+        ),
+    ],
+)
+def test_settings_that_stand_in_the_way_are_refused(old: str, new: str, words: list[str]) -> None:
+    found = state.refusals(state.settings(GOOD.replace(old, new, 1) if old else GOOD), "ssh-ed25519")
+    assert bool(found) is bool(words)
+    assert all(word in found[0] for word in words)
