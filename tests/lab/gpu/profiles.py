@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+VOLTA, AMPERE, ADA, HOPPER = 5, 7, 8, 9  # as NVML numbers architectures
+
 
 @dataclass(frozen=True)
 class Profile:
     """Equal GPUs of one machine; the defaults are a card on plain PCIe. Addresses are written as the kernel does."""
 
     name: str
-    architecture: int  # NVML's number: 5 Volta, 7 Ampere, 8 Ada, 9 Hopper
+    architecture: int
     compute_capability: str
     device_id: int
     subsystem_id: int
@@ -55,7 +57,7 @@ def _buses(*buses: str) -> tuple[str, ...]:
 _FOUR_SLOTS = _buses("18", "3a", "98", "ba")
 
 _H100_SXM = Profile(
-    name="NVIDIA H100 80GB HBM3", architecture=9, compute_capability="9.0",
+    name="NVIDIA H100 80GB HBM3", architecture=HOPPER, compute_capability="9.0",
     device_id=0x2330, subsystem_id=0x16C1, revision=0xA1,
     memory_mib=81559, bar_mib=131072, mig=True,
     power_limit_w=700, power_min_w=200, power_idle_w=70, clock_sm_mhz=1980, clock_memory_mhz=2619,
@@ -74,7 +76,7 @@ _H100_PCIE = replace(
     addresses=_buses("41"), numa_nodes=1, nvlink_links=0, nvlink_version=0, nvlink_mbps=0,
 )  # fmt: skip
 _A100_SXM = Profile(
-    name="NVIDIA A100-SXM4-80GB", architecture=7, compute_capability="8.0",
+    name="NVIDIA A100-SXM4-80GB", architecture=AMPERE, compute_capability="8.0",
     device_id=0x20B2, subsystem_id=0x1463, revision=0xA1,
     memory_mib=81920, bar_mib=131072, mig=True,
     power_limit_w=400, power_min_w=100, power_idle_w=58, clock_sm_mhz=1410, clock_memory_mhz=1593,
@@ -82,7 +84,7 @@ _A100_SXM = Profile(
     addresses=_buses("01", "41", "81", "c1"), pcie_generation=4, nvlink_links=12, nvlink_version=3, nvlink_mbps=25000,
 )  # fmt: skip
 _L40S = Profile(
-    name="NVIDIA L40S", architecture=8, compute_capability="8.9",
+    name="NVIDIA L40S", architecture=ADA, compute_capability="8.9",
     device_id=0x26B9, subsystem_id=0x1851, revision=0xA1,
     memory_mib=46068, bar_mib=65536,
     power_limit_w=350, power_min_w=100, power_idle_w=34, clock_sm_mhz=2520, clock_memory_mhz=9001,
@@ -90,7 +92,7 @@ _L40S = Profile(
     addresses=_FOUR_SLOTS, pcie_generation=4,
 )  # fmt: skip
 _V100_PCIE = Profile(
-    name="Tesla V100-PCIE-32GB", architecture=5, compute_capability="7.0",
+    name="Tesla V100-PCIE-32GB", architecture=VOLTA, compute_capability="7.0",
     device_id=0x1DB6, subsystem_id=0x124A, revision=0xA1,
     memory_mib=32768, bar_mib=32768,
     power_limit_w=250, power_min_w=100, power_idle_w=25, clock_sm_mhz=1380, clock_memory_mhz=877,

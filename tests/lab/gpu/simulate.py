@@ -19,12 +19,12 @@ import shutil
 import stat
 import subprocess
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from . import pci
-from .profiles import PROFILES, Profile
+from .profiles import AMPERE, HOPPER, PROFILES, Profile
 
 __all__ = ["FAULTS", "PACKAGES", "PROFILES", "Profile", "Simulation", "fault", "prepare"]
 
@@ -36,36 +36,55 @@ SOURCES = ("nvml.c", "nvml_config.c", "nvml_functions.c")
 # Debian packages that the machine needs, and a program or file that shows that each is there.
 PACKAGES: dict[str, tuple[str, ...]] = {"gcc": ("gcc",), "libc6-dev": ("/usr/include/stdio.h",)}
 
-# What can be wrong. "gpus": a list of positions on the board, "3" or "0,3". "amounts": positions with a number, "3:8".
-FAULTS: dict[str, str] = {
-    "gpu_lost": "gpus",  # fell off the bus while the driver was loaded
-    "gpu_missing": "gpus",  # on the bus, but the driver did not bring it up
-    "unknown_error": "gpus",  # the driver answers for it, its values read "Unknown Error"
-    "ecc_correctable": "amounts",
-    "ecc_uncorrectable": "amounts",  # since the last reset
-    "ecc_uncorrectable_lifetime": "amounts",  # before it
-    "row_remap_pending": "gpus",
-    "row_remap_failed": "gpus",
-    "retired_pages_pending": "amounts",  # older than Ampere
-    "inforom_corrupt": "gpus",
-    "nvlink_inactive": "amounts",  # GPU and number of its links that are down
-    "fabric_not_ready": "gpus",
-    "mig_pending": "gpus",
-    "thermal_slowdown": "gpus",
-    "power_brake": "gpus",
-    "pcie_width": "amounts",  # GPU and the width that it has now
-    "pcie_generation_now": "amounts",
-    "driver": "version",  # of the loaded module; without it the module has the version of the installed packages
-    "mismatch": "flag",  # the loaded module has another version than the packages
-    "not_loaded": "flag",
-    "hang": "seconds",  # how long nvidia-smi takes to begin
-}
 _SHAPES = {
     "gpus": (r"\d+(,\d+)*", "GPU positions such as 3 or 0,3"),
     "amounts": (r"\d+:\d+(,\d+:\d+)*", "GPU:NUMBER such as 3:8 or 0:1,3:8"),
     "version": (r"\d+(\.\d+)+", "a version such as 535.216.03"),
     "flag": (r"[01]", "0 or 1"),
     "seconds": (r"\d+", "seconds"),
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that can be wrong: the form of its value, what it means, and which GPUs can have it."""
+
+    shape: str
+    meaning: str
+    possible: Callable[[Profile], bool] = lambda profile: True
+
+
+def _remaps_rows(profile: Profile) -> bool:
+    return profile.architecture >= AMPERE
+
+
+# GPUs are counted by their position on the board, which does not change when another one is missing.
+FAULTS: dict[str, Fault] = {
+    "gpu_lost": Fault("gpus", "fell off the bus while the driver was loaded"),
+    "gpu_missing": Fault("gpus", "on the bus, but the driver did not bring it up"),
+    "unknown_error": Fault("gpus", "the driver answers for it, but its readings fail"),
+    "ecc_correctable": Fault("amounts", "corrected memory errors since the last reset"),
+    "ecc_uncorrectable": Fault("amounts", "uncorrected memory errors since the last reset"),
+    "ecc_uncorrectable_lifetime": Fault("amounts", "uncorrected memory errors before the last reset"),
+    "row_remap_pending": Fault("gpus", "a row waits for a reset to be remapped", _remaps_rows),
+    "row_remap_failed": Fault("gpus", "a bank has no spare rows left", _remaps_rows),
+    "retired_pages_pending": Fault("amounts", "pages wait to be retired", lambda profile: not _remaps_rows(profile)),
+    "inforom_corrupt": Fault("gpus", "the infoROM's checksum is wrong"),
+    "nvlink_inactive": Fault("amounts", "how many of its NVLinks are down", lambda profile: profile.nvlink_links > 0),
+    "fabric_not_ready": Fault(
+        "gpus",
+        "the fabric manager has not registered it",
+        lambda profile: profile.architecture >= HOPPER and profile.nvswitch_id != 0,
+    ),
+    "mig_pending": Fault("gpus", "a change of MIG mode waits for a reset", lambda profile: profile.mig),
+    "thermal_slowdown": Fault("gpus", "too hot"),
+    "power_brake": Fault("gpus", "slowed down by the server's power supply"),
+    "pcie_width": Fault("amounts", "the width its link has now"),
+    "pcie_generation_now": Fault("amounts", "the generation its link has now"),
+    "driver": Fault("version", "of the loaded module; without it, that of the installed packages"),
+    "mismatch": Fault("flag", "the loaded module has another version than the packages"),
+    "not_loaded": Fault("flag", "the packages are there, the module is not loaded"),
+    "hang": Fault("seconds", "how long nvidia-smi takes to begin"),
 }
 
 
@@ -131,7 +150,9 @@ def check(profile: Profile, settings: Mapping[str, str]) -> dict[str, str]:
     for key, value in settings.items():
         if key not in FAULTS:
             raise ValueError(f"fault {key!r}: expected one of {', '.join(FAULTS)}")
-        pattern, expected = _SHAPES[FAULTS[key]]
+        if not FAULTS[key].possible(profile):
+            raise ValueError(f"fault {key}: {profile.name} cannot have it")
+        pattern, expected = _SHAPES[FAULTS[key].shape]
         if not re.fullmatch(pattern, value):
             raise ValueError(f"fault {key}={value!r}: expected {expected}")
         beyond = [position for position in _positions(key, value) if position >= profile.count]
@@ -142,7 +163,7 @@ def check(profile: Profile, settings: Mapping[str, str]) -> dict[str, str]:
 
 def _positions(key: str, value: str) -> dict[int, int]:
     """GPU positions that a fault names, each with its amount (1 where it has none)."""
-    if FAULTS[key] not in ("gpus", "amounts"):
+    if FAULTS[key].shape not in ("gpus", "amounts"):
         return {}
     pairs = (item.partition(":") for item in value.split(","))
     return {int(position): int(amount or 1) for position, _, amount in pairs}
