@@ -203,7 +203,8 @@ Return nvmlDeviceGetPciInfoExt(Device d, struct pci_ext *ext)
 
 /* ---- how it is set ------------------------------------------------------------------------------------------- */
 
-READING(nvmlDeviceGetPersistenceMode, int, recall(d, "persistence", 0))
+/* As long as nothing else was asked for, a running nvidia-persistenced keeps all GPUs awake. */
+READING(nvmlDeviceGetPersistenceMode, int, recall(d, "persistence", access("/run/nvidia-persistenced/socket", F_OK) == 0))
 NUMBER(nvmlDeviceGetComputeMode, int, 1, recall(d, "compute_mode", 0))
 NUMBER(nvmlDeviceGetPowerManagementMode, int, 1, 1)
 NUMBER(nvmlDeviceGetPowerManagementDefaultLimit, unsigned, 1, number("power_limit_w") * 1000)

@@ -15,26 +15,21 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 import stat
-import subprocess
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from . import pci
+from . import library, pci
+from .library import PACKAGES, build_library
 from .profiles import AMPERE, HOPPER, PROFILES, Profile
 
-__all__ = ["FAULTS", "PACKAGES", "PROFILES", "Profile", "Simulation", "fault", "prepare"]
+__all__ = ["FAULTS", "PACKAGES", "PROFILES", "Profile", "Simulation", "build_library", "fault", "prepare"]
 
 SEEN_AS = "/etc/gpuops-lab"
-LIBRARY = "/usr/local/lib/libnvidia-ml.so.1"  # the loader looks here before the directories of Debian's packages
+LOADER = "/usr/local/lib"  # where the loader looks before the directories of Debian's packages
 NVIDIA_MAJOR, CONTROL_MINOR = 195, 255
-SOURCES = ("nvml.c", "nvml_config.c", "nvml_functions.c")
-
-# Debian packages that the machine needs, and a program or file that shows that each is there.
-PACKAGES: dict[str, tuple[str, ...]] = {"gcc": ("gcc",), "libc6-dev": ("/usr/include/stdio.h",)}
 
 _SHAPES = {
     "gpus": (r"\d+(,\d+)*", "GPU positions such as 3 or 0,3"),
@@ -99,11 +94,11 @@ class Simulation:
 def prepare(
     profile: str, suite: str, node_dir: Path, cache: Path, *, cpus: int | None = None, nics: bool = False
 ) -> Simulation:
-    """Write a node's simulation into `node_dir` and build the library, once for all nodes, in `cache`.
+    """Write a node's simulation into `node_dir` and build the libraries, once for all nodes, in `cache`.
 
     `cpus`: how many CPUs the node has (default: this machine's). They are shared out to the profile's NUMA nodes, so
     what NVML says of affinity names CPUs that the node really has, and Slurm accepts it. `nics`: put the profile's
-    InfiniBand adapters on the PCI bus, too. The library serves every `suite`.
+    InfiniBand adapters on the PCI bus, too. The libraries serve every `suite`.
     """
     if profile not in PROFILES:
         raise ValueError(f"GPU profile {profile!r}: expected one of {', '.join(PROFILES)}")
@@ -118,15 +113,14 @@ def prepare(
     _write(directory, origin, {})
     files = _device_files(directory, PROFILES[profile].count)
     (directory / "tmpfiles.conf").write_text(tmpfiles(PROFILES[profile].count))
-    words = [
-        "-v",
-        f"{build_library(cache)}:{LIBRARY}:ro",
-        "-v",
-        f"{directory}:{SEEN_AS}:ro",
-        "-v",
-        f"{directory}/bus:/sys/bus/pci/devices:ro",
-    ]
-    words += ["-v", f"{directory}/tmpfiles.conf:/etc/tmpfiles.d/gpuops-lab.conf:ro"]
+    built = build_library(cache)
+    mounts = {
+        **{str(built / name): f"{LOADER}/{name}" for name in library.LIBRARIES},
+        str(directory): SEEN_AS,
+        f"{directory}/bus": "/sys/bus/pci/devices",
+        f"{directory}/tmpfiles.conf": "/etc/tmpfiles.d/gpuops-lab.conf",
+    }
+    words = [word for source, target in mounts.items() for word in ("-v", f"{source}:{target}:ro")]
     for file in files:
         words += ["--device", f"{file}:/dev/{file.name}:rwm"]
     return Simulation(words, [["ldconfig"]])
@@ -236,33 +230,3 @@ def _device_files(directory: Path, count: int) -> list[Path]:
             path.chmod(0o666)
         files.append(path)
     return files
-
-
-def build_library(cache: Path) -> Path:
-    """Compile libnvidia-ml.so.1, unless the cache holds one of these very sources."""
-    here = Path(__file__).parent
-    content = b"".join((here / name).read_bytes() for name in (*SOURCES, "nvml_config.h"))
-    library = cache / "gpu" / hashlib.sha256(content).hexdigest()[:16] / "libnvidia-ml.so.1"
-    if library.exists():
-        return library
-    if not shutil.which("gcc"):
-        raise RuntimeError(f"the simulated GPUs need a C compiler; install the packages {' '.join(PACKAGES)}")
-    library.parent.mkdir(parents=True, exist_ok=True)
-    new = library.with_suffix(f".{os.getpid()}")
-    command = [
-        "gcc",
-        "-std=gnu11",
-        "-O2",
-        "-Wall",
-        "-Wextra",
-        "-shared",
-        "-fPIC",
-        "-Wl,-soname,libnvidia-ml.so.1,-Bsymbolic,-z,defs",
-    ]
-    done = subprocess.run(
-        [*command, "-o", str(new), *(str(here / name) for name in SOURCES)], check=False, capture_output=True, text=True
-    )
-    if done.returncode:
-        raise RuntimeError(f"libnvidia-ml.so.1 does not compile:\n{done.stderr}")
-    new.replace(library)
-    return library
