@@ -18,8 +18,8 @@ from .podman import Podman
 
 
 def lab_name(text: str) -> str:
-    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,30}", text):
-        raise argparse.ArgumentTypeError(f"'{text}': lower-case letters, digits and hyphens, at most 31")
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,30}", text):
+        raise argparse.ArgumentTypeError(f"'{text}': lower-case letters, digits, hyphens and underscores, at most 31")
     return text
 
 

@@ -62,20 +62,26 @@ def cgroup_commands(mounts: dict[str, str], own_cgroups: str) -> list[str]:
 
 
 def setup_script(run: Path, mounts: dict[str, str], own_cgroups: str) -> str:
-    """What the holder runs before it sleeps."""
+    """What the holder runs, in a mount namespace that still shares its mounts' changes, before it sleeps."""
     lines = ["set -e", *cgroup_commands(mounts, own_cgroups)]
     lines += [f"mkdir -p {directory} && mount -t tmpfs -o mode=755 tmpfs {directory}" for directory in PRIVATE]
     lines += ["mkdir -p /dev/shm && mount -t tmpfs -o mode=1777 tmpfs /dev/shm"]
-    inner = f"echo ready > {shlex.quote(str(run / 'ready'))}; exec sleep infinity"
+    lines += [f"echo ready > {run}/ready", "exec sleep infinity"]
+    inner = "\n".join(lines)
     if "/" in mounts:
-        lines.append(inner)
-    else:  # a chroot into a plain directory: pivot_root, which the container runtime uses, wants a mount point as root
-        lines += [
-            f"mkdir -p {run}/root",
-            f"mount --rbind / {run}/root",
-            f"exec chroot {run}/root sh -c {shlex.quote(inner)}",
-        ]
-    return "\n".join(lines)
+        return f"set -e\nmount --make-rslave /\n{inner}"
+    # A chroot into a plain directory. A namespace is entered at its true root, so this directory must become that:
+    # its processes are moved, by way of the true root (where entering one's own namespace leads), onto a bind mount of it.
+    own = "nsenter --mount=/proc/self/ns/mnt"
+    inner = f"umount -l {run}/old\n{inner}"
+    pivot = f"pivot_root . .{run}/old && exec chroot . sh -c {shlex.quote(inner)}"
+    return f"""\
+set -e
+{own} -- mount --make-rslave /
+mkdir -p {run}/root {run}/old
+mount --rbind / {run}/root
+cd {run}/root
+exec {own} --wd=. -- sh -c {shlex.quote(pivot)}"""
 
 
 def _started(pid: int) -> str | None:
@@ -129,7 +135,7 @@ class Namespace:
         log = self.run / "holder.log"
         with log.open("w") as output:
             process = subprocess.Popen(
-                ["unshare", "--mount", "--propagation", "slave", "sh", "-c", script],
+                ["unshare", "--mount", "--propagation", "unchanged", "sh", "-c", script],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, cwd="/",
             )  # fmt: skip
         while not ready.exists():

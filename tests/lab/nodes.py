@@ -28,7 +28,7 @@ CAPABILITIES = ("MKNOD", "NET_RAW", "AUDIT_WRITE")
 BOOT = """\
 i=0
 until state=$(systemctl is-system-running 2>/dev/null); [ "$state" = running ] || [ "$state" = degraded ]; do
-  i=$((i + 1)); [ $i -lt 400 ] || {{ echo "systemd is still '$state'" >&2; exit 1; }}
+  i=$((i + 1)); [ $i -lt 300 ] || {{ echo "systemd is still '$state'" >&2; exit 1; }}
   sleep 0.2
 done
 set -e
@@ -94,7 +94,8 @@ def boot(podman: Podman, lab: Lab, state: State, host: str, proxy: str, setup: l
     try:
         keys = podman.call("exec", "-i", state.container(host), "sh", stdin=script).stdout
     except LabError as error:
-        raise LabError(f"{host} did not come up: {error}") from error
+        said = podman.call("logs", "--tail", "5", state.container(host), check=False)
+        raise LabError(f"{host} did not come up: {error}\n{said.stdout}{said.stderr}".strip()) from error
     lines = [line for line in keys.splitlines() if line.startswith(("ssh-", "ecdsa-"))]
     return "".join(f"{host},{state.hosts[host]} {' '.join(line.split()[:2])}\n" for line in lines)
 
