@@ -37,11 +37,11 @@ EXAMPLES = r"""
 RETURN = r"""
 _value:
   description:
-    - The runs in the order of the log. None for an empty log; one without rows for a log in which nccl-tests did not start.
+    - The runs in the order of the log. None for an empty log; one without rows where nccl-tests did not start.
     - C(collective) is null where the log does not name it, which is usual before release 2.17; C(version) is that of
       nccl-tests, C(nccl_version) that of the library; C(ranks) is null where the log does not list its devices.
-    - C(wrong) counts the wrong elements of all rows; it is null and C(checked) false when the data was not checked. Releases
-      before 2.11 print the largest C(error) in place of a count, and C(wrong) is then what their summary counts.
+    - C(wrong) counts the wrong elements of all rows; it is null and C(checked) false when the data was not checked.
+      Releases before 2.11 print the largest C(error) in place of a count; C(wrong) is then what their summary counts.
     - C(avg_busbw) is the average that is printed. C(complete) tells whether the summary is there and no row is damaged.
     - C(problems) are V(wrong_data), V(incomplete), V(no_rows), V(crashed), V(nccl_error), V(cuda_error), V(usage),
       V(interleaved_copies), V(single_rank), V(not_checked).

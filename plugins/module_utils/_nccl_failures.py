@@ -26,7 +26,8 @@ FAILURES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 ENDINGS = re.compile(
     r"non-zero (exit )?(code|status)|exited? with (non-zero )?exit code|not enough slots|srun: error"
     r"|command not found|error while loading shared libraries|Permission denied|Host key verification failed"
-    r"|lost communication|unable to (launch|reach|find)|could not (be found|access)|has unexpectedly|not found or not exec",
+    r"|lost communication|unable to (launch|reach|find)|could not (be found|access)|has unexpectedly"
+    r"|not found or not exec",
     re.IGNORECASE,
 )
 

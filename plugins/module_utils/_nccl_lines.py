@@ -49,7 +49,8 @@ class Line:
 
 def _untag(line: str) -> tuple[str, str]:
     """Stream and text of a line. A tag is one only in front of something that nccl-tests prints."""
-    rest, names = line, []
+    rest = line
+    names: list[str] = []
     for _ in range(4):
         if _CONTENT.match(rest):
             return "/".join(names), rest

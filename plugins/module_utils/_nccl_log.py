@@ -1,7 +1,7 @@
 # Copyright (c) The gpuops.cluster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Puts the runs of nccl-tests in a log together: one run a collective, also of cut logs and of copies that got mixed."""
+"""Puts the runs of nccl-tests in a log together, also of cut logs and of copies that got mixed."""
 
 from __future__ import annotations
 
@@ -305,7 +305,7 @@ def _wrong(run: _Run, checked: bool) -> int | None:
     if not checked:
         return None
     if run.layout is not None and run.layout.counts:
-        return sum(place["wrong"] for place in _places(run) if place["wrong"] is not None)
+        return sum(int(place["wrong"]) for place in _places(run) if place["wrong"] is not None)
     return sum(run.bounds) if run.bounds else None
 
 

@@ -32,12 +32,20 @@ _GENERATIONS = {
 _GENERATIONS.update({"128": 7, "128.0": 7})
 
 
-def read(*parts: str) -> str | None:
-    """Content of a small file of sysfs or /proc without surrounding blanks; null when it cannot be read."""
+def read(*parts: str, denied: list[str] | None = None) -> str | None:
+    """Content of a small file of sysfs or /proc without surrounding blanks; null when it cannot be read.
+
+    Paths that may not be read are added to ``denied``.
+    """
+    path = os.path.join(*parts)
     try:
-        with open(os.path.join(*parts), encoding="utf-8", errors="replace") as stream:
+        with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.read(65536).strip()
-    except OSError:  # missing, not permitted, or an attribute that the driver refuses (EINVAL)
+    except PermissionError:
+        if denied is not None:
+            denied.append(path)
+        return None
+    except OSError:  # missing, or an attribute that the driver refuses (EINVAL)
         return None
 
 
