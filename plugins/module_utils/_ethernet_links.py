@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Compares the settings of Ethernet links with the wanted ones, applies, reads back, and undoes when nobody confirms.
 
-Private to this collection: the module ethernet_links and the program gpuops-ethernet share it, which udev calls
+Private to this collection: the module ethernet_links and the program gpuops_ethernet.py share it, which udev calls
 for each link that appears, without Ansible. Wanted state:
 {"interfaces": [{"name" | "mac" | "pci" | "driver" | "rdma": ..., "mtu": 9000, "ring": {"rx": "max"}, "channels": {},
 "pause": {}, "offloads": {}, "coalesce": {}, "roce": {}}], "protected": [MAC], "allow_restart": bool,
@@ -134,6 +134,8 @@ def execute(change: Change, links: Links) -> None:
 
 def arm_rollback(changes: list[Change], seconds: int, program: str) -> str:
     """Undo by a timer, unless confirmed. Returns why it could not be armed, else nothing."""
+    if RESTORE_FILE.exists():
+        return "an earlier change still waits for its own"
     undo = [
         {"link": c.link, "group": c.group, "values": {k: c.before.get(k) for k in c.wanted}} for c in reversed(changes)
     ]
@@ -141,7 +143,7 @@ def arm_rollback(changes: list[Change], seconds: int, program: str) -> str:
     RESTORE_FILE.write_text(json.dumps(undo))
     rc, _, err = run(
         *("systemd-run", "--collect", f"--unit={ROLLBACK_UNIT}", f"--on-active={seconds}s"),
-        *(program, "restore"),
+        *("--timer-property=AccuracySec=1s", "/usr/bin/python3", program, "restore"),
     )
     if rc != 0:
         RESTORE_FILE.unlink()

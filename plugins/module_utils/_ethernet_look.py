@@ -82,8 +82,10 @@ def matcher(entry: dict[str, Any]) -> str:
 
 
 def run(*argv: str) -> tuple[int, str, str]:
+    # udev starts programs with next to no environment, and messages are compared in English.
+    environment = {**os.environ, "PATH": os.environ.get("PATH", "") + ":/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60, env=environment)
     except FileNotFoundError:
         return 127, "", f"{argv[0]} is not installed"
     except subprocess.TimeoutExpired:

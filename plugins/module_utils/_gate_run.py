@@ -166,7 +166,8 @@ class Gate:
 
     def blocked_now(self) -> deciding.Blocked:
         """What facts alone say against a run; costs nothing."""
-        return deciding.blocked_by_facts(self.capabilities(list(self.nodes)))
+        gone = [{"host": name, "reason": "failed earlier in this run of Ansible"} for name in self.settings["absent"]]
+        return gone + deciding.blocked_by_facts(self.capabilities(list(self.nodes)))
 
     def plan(self) -> list[str]:
         """What `run` would do, in words."""

@@ -50,13 +50,13 @@ def groups(names: list[str], nodes: dict[str, dict[str, Any]], gpus: dict[str, d
 
 
 def judge(group: dict[str, Any], output: str) -> tuple[str, list[str]]:
-    """Job id and complaints for the lines verify|JOB|NODE|JOB_GPUS|VISIBLE that a group's tasks printed."""
+    """Job id and complaints for the lines verify|JOB|NODE|GPUS|VISIBLE that a group's tasks printed."""
     rows = [line.strip().split("|")[1:] for line in output.splitlines() if line.strip().startswith("verify|")]
     wanted, problems = sum(group["gpus"].values()), []
     seen = {row[1] for row in rows}
     problems += [f"{name}: no task of the job ran there" for name in group["nodes"] if name not in seen]
-    for _job, name, job_gpus, visible in rows:
-        for label, text in (("SLURM_JOB_GPUS", job_gpus), ("CUDA_VISIBLE_DEVICES", visible)):
+    for _job, name, granted, visible in rows:
+        for label, text in (("SLURM_STEP_GPUS", granted), ("CUDA_VISIBLE_DEVICES", visible)):
             numbers = [part for part in text.split(",") if part]
             if wanted and (len(numbers) != wanted or len(set(numbers)) != wanted):
                 problems.append(f"{name}: {label} is '{text}', expected {wanted} different GPUs")

@@ -75,7 +75,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_trial as trial
 
-TASK = 'echo "verify|$SLURM_JOB_ID|$SLURMD_NODENAME|$SLURM_JOB_GPUS|$CUDA_VISIBLE_DEVICES"'
+TASK = 'echo "verify|$SLURM_JOB_ID|$SLURMD_NODENAME|${SLURM_STEP_GPUS:-$SLURM_JOB_GPUS}|$CUDA_VISIBLE_DEVICES"'
 
 
 def ping(module: AnsibleModule, deadline: float) -> str:
