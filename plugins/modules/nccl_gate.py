@@ -23,6 +23,11 @@ options:
         C(software) (anything that identifies what is installed).
     type: dict
     required: true
+  absent:
+    description: Hosts that should be measured but failed earlier; each blocks the gate.
+    type: list
+    elements: str
+    default: []
   binaries:
     description: Folder of nccl-tests' programs, the same on all nodes.
     type: path

@@ -1,0 +1,55 @@
+# What is on this node: installed programs, compiler, MPI and NCCL. Reads only. Arguments: prefix, CUDA_HOME, NCCL_HOME, MPI_HOME.
+LC_ALL=C
+export LC_ALL
+prefix=$1 cuda=$2 nccl=${3:-/usr} mpi=$4
+
+key='' digest=''
+if [ -r "$prefix/stamp" ]; then
+  read -r key recorded <"$prefix/stamp"
+  digest=$(cat "$prefix"/bin/*_perf 2>/dev/null | sha256sum | cut -d' ' -f1)
+  [ "$digest" = "$recorded" ] || key='' digest=''
+fi
+
+if [ ! -x "$cuda/bin/nvcc" ]; then
+  found=$(command -v nvcc) && cuda=$(dirname "$(dirname "$(readlink -f "$found")")")
+fi
+nvcc='' archs=''
+if [ -x "$cuda/bin/nvcc" ]; then
+  nvcc=$("$cuda/bin/nvcc" --version 2>/dev/null | sed -n 's/.*release .*, V\([0-9.]*\).*/\1/p')
+  archs=$("$cuda/bin/nvcc" --list-gpu-arch 2>/dev/null | paste -sd' ')
+fi
+
+mpi_problem=''
+if [ -z "$mpi" ] && command -v mpicc >/dev/null; then
+  for folder in $(mpicc --showme:incdirs 2>/dev/null) /usr/include; do
+    if [ -f "$folder/mpi.h" ]; then mpi=$(dirname "$folder"); break; fi
+  done
+fi
+if [ -n "$mpi" ]; then
+  [ -f "$mpi/include/mpi.h" ] || mpi_problem="$mpi/include/mpi.h is missing"
+  ls "$mpi"/lib/libmpi.so "$mpi"/lib64/libmpi.so >/dev/null 2>&1 || mpi_problem="${mpi_problem:-$mpi has no lib/libmpi.so or lib64/libmpi.so}"
+fi
+
+if [ -f "$nccl/include/nccl.h" ]; then
+  nccl=$(sed -n 's/^#define NCCL_\(MAJOR\|MINOR\|PATCH\) *\([0-9]*\).*/\2/p' "$nccl/include/nccl.h" | paste -sd.)
+else
+  nccl=''
+fi
+
+lists=no
+[ -n "$(find /var/lib/apt/lists -maxdepth 1 -name '*_Packages*' 2>/dev/null | head -n 1)" ] && lists=yes
+
+cat <<TEXT
+key=$key
+digest=$digest
+machine=$(uname -m)
+processor=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1)
+cuda_home=$cuda
+nvcc=$nvcc
+nvcc_archs=$archs
+mpi_home=$mpi
+mpi_problem=$mpi_problem
+mpi=$(mpicc --showme:version 2>/dev/null | grep -o '[0-9][0-9.]*' | head -n 1)
+nccl=$nccl
+package_lists=$lists
+TEXT
