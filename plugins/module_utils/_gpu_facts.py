@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _gpu_health, _nvlink
 from ._command import Answer, run
@@ -20,6 +20,11 @@ from ._nvidia_smi_topology import Topology, parse_topology
 from ._nvidia_smi_values import Values
 from ._nvidia_smi_xml import Report, read_report
 from ._pci import PciFunction, nvidia_functions, slot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Ask = Callable[..., Answer]
 
 _VERSION = re.compile(r"\d+(\.\d+)+")
 
@@ -44,19 +49,19 @@ class Sources:
         return Values(self.report.root).integer("attached_gpus") or 0
 
 
-def _ask(sources: Sources, nvidia_smi: str, timeout: float) -> None:
+def _ask(sources: Sources, ask: Ask) -> None:
     """Ask nvidia-smi: the report first, and what else is worth asking only when that had an answer."""
-    answer = run([nvidia_smi, "-q", "-x"], timeout)
+    answer = ask("-q", "-x")
     sources.answered = answer
     sources.report = read_report(answer.stdout)
     sources.devices = [describe(index, node) for index, node in enumerate(sources.report.gpus)]
     if answer.timed_out or not sources.devices:
         return
-    matrix = run([nvidia_smi, "topo", "-m"], timeout)
+    matrix = ask("topo", "-m")
     sources.topology = parse_topology(matrix.text())
     sources.late = matrix.failure if matrix.timed_out else ""
     if not sources.late and any(device.facts["mig"]["devices"] for device in sources.devices):
-        names = run([nvidia_smi, "-L"], timeout)
+        names = ask("-L")
         _name_mig_devices(sources.devices, names.text())
         sources.late = names.failure if names.timed_out else ""
 
@@ -187,14 +192,17 @@ def _answers(sources: Sources, verdict: Verdict) -> bool:
     return bool(sources.devices) or sources.report.found or verdict.state == NO_DEVICES or bool(verdict.remarks)
 
 
-def gather(
-    nvidia_smi: str | None, timeout: float, sysfs_root: str = "/sys", proc_root: str = "/proc"
-) -> dict[str, Any]:
-    """Facts in the form of the contract. ``nvidia_smi`` is the path of the tool, null where there is none."""
+def caller(nvidia_smi: str, timeout: float) -> Ask:
+    """What asks the tool at this path."""
+    return lambda *arguments: run([nvidia_smi, *arguments], timeout)
+
+
+def gather(ask: Ask | None, sysfs_root: str = "/sys", proc_root: str = "/proc") -> dict[str, Any]:
+    """Facts in the form of the contract. ``ask`` calls nvidia-smi with arguments; null where there is none."""
     pci, switches = nvidia_functions(sysfs_root)
     sources = Sources(pci, switches, *loaded_driver(proc_root, sysfs_root))
-    if nvidia_smi is not None:
-        _ask(sources, nvidia_smi, timeout)
+    if ask is not None:
+        _ask(sources, ask)
     answer = sources.answered or Answer()
     verdict = judge("\n".join((sources.report.remarks, answer.stderr.decode("utf-8", "replace"))), answer.rc)
     offers = {function.address: slot(sysfs_root, function.address)[1] for function in pci}

@@ -184,7 +184,7 @@ ansible_facts:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpuops.cluster.plugins.module_utils._gpu_facts import gather
+from ansible_collections.gpuops.cluster.plugins.module_utils._gpu_facts import caller, gather
 
 
 def main() -> None:
@@ -198,8 +198,9 @@ def main() -> None:
         supports_check_mode=True,
     )
     params = module.params
-    nvidia_smi = params["nvidia_smi"] or module.get_bin_path("nvidia-smi")
-    facts = gather(nvidia_smi, params["timeout"], params["sysfs_root"], params["proc_root"])
+    nvidia_smi = module.get_bin_path(params["nvidia_smi"] or "nvidia-smi")
+    ask = caller(nvidia_smi, params["timeout"]) if nvidia_smi else None
+    facts = gather(ask, params["sysfs_root"], params["proc_root"])
     module.exit_json(changed=False, ansible_facts={"gpu": facts})
 
 
