@@ -1,0 +1,279 @@
+# Copyright (c) The gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Filters: what the role nvidia_driver has to do on a host, and how to add components to a source file of apt."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: nvidia_driver_plan
+short_description: What the role nvidia_driver has to do on a host, and what speaks against it
+description:
+  - From the role's variables and what was read from the host, chooses the flavour of the kernel modules and one version
+    for the whole family of packages, and collects everything that the role must refuse.
+  - Each refusal names the value seen and the variable to set.
+positional: _input
+options:
+  _input:
+    description: The role's variables, without the prefix C(nvidia_driver_).
+    type: dict
+    required: true
+  host:
+    description:
+      - What was read from the host.
+      - C(distribution), and C(kernel) as C(uname -r) has it.
+      - C(probe), lines of the role's probe.sh.
+      - C(madison), lines of C(apt-cache madison), null before it was asked.
+    type: dict
+    required: true
+author:
+  - The gpuops.cluster contributors (@gpuops)
+"""
+
+EXAMPLES = r"""
+- name: Decide
+  ansible.builtin.set_fact:
+    plan: "{{ {'source': 'distribution', 'version': '535'} | gpuops.cluster.nvidia_driver_plan(host=seen) }}"
+"""
+
+RETURN = r"""
+_value:
+  description:
+    - C(problems), the refusals as messages.
+    - C(flavour) of the modules, C(candidates), the packages that are wanted, and C(resolved), whether apt knows them.
+    - C(packages), package to version, C(release), NVIDIA's number, and C(change), whether something else is installed.
+    - C(pins), pairs of package globs and version for apt's preferences, and C(headers), packages for the kernels.
+    - C(fabric), whether fabric manager is needed, C(nouveau), whether that is loaded, C(installed), all packages found,
+      and C(services) to stop while the driver is changed.
+  type: dict
+"""
+
+import re
+from typing import Any
+
+from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_gpus import (
+    branch_problems,
+    choose_flavour,
+    read_pci,
+)
+from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_packages import (
+    FAMILIES,
+    GLOBS,
+    number,
+    offered,
+    resolve,
+    upstream,
+)
+
+# Programs that the role stops before it changes a driver, and starts again.
+SERVICES = {
+    "nvidia-persistenced": "nvidia-persistenced",
+    "nv-hostengine": "nvidia-dcgm",
+    "nv-fabricmanager": "nvidia-fabricmanager",
+}
+
+
+def read_probe(lines: list[str]) -> dict[str, Any]:
+    """The role's probe.sh, line by line: a word and its value."""
+    values: dict[str, list[str]] = {}
+    for line in lines:
+        word, _, value = line.partition(" ")
+        values.setdefault(word, []).append(value)
+    rows = [line.split("|") for line in values.get("dpkg", [])]
+    return {
+        "pci": values.get("pci", []),
+        "installed": {name: version for state, name, version in rows if state[1:2] == "i"},
+        "holders": values.get("holder", []),
+        "runfile": "runfile" in values,
+        "bootable": values.get("kernel", []),
+        "nouveau": "nouveau" in values,
+        "secure_boot": "secure_boot" in values,
+        "key_enrolled": "key_enrolled" in values,
+    }
+
+
+def headers(running: str, bootable: list[str]) -> list[str]:
+    """Header packages: of the running kernel, of the newest on disk, and the one that follows that flavour's kernels.
+
+    What follows 6.1.0-50-cloud-amd64 is linux-headers-cloud-amd64.
+    """
+    parts = running.split("-")[1:]
+    while parts and parts[0][0].isdigit():
+        parts.pop(0)
+    kernels = {running, max(bootable, key=lambda kernel: [int(n) for n in re.findall(r"\d+", kernel)], default=running)}
+    return [f"linux-headers-{name}" for name in (*sorted(kernels), "-".join(parts))]
+
+
+def _static_problems(settings: dict[str, Any], host: dict[str, Any]) -> list[str]:
+    """What can be refused before any repository is asked."""
+    problems = []
+    version, source = settings["version"], settings["source"]
+    if version and not re.fullmatch(r"\d{3}(\.\d+){0,2}", version):
+        problems.append(
+            f"nvidia_driver_version is '{version}', expected a branch such as '535' or a version such as '535.309.01'"
+        )
+    if not version and (source == "nvidia" or host["distribution"] == "Ubuntu"):
+        problems.append("nvidia_driver_version is empty; set the branch, such as '550': this source has several")
+    if source == "nvidia" and not settings["repository"]:
+        problems.append(
+            "nvidia_driver_repository is empty; set it to NVIDIA's cuda-keyring or nvidia-driver-local-repo deb"
+        )
+    if source == "nvidia" and not re.fullmatch(r"sha256:[0-9a-f]{64}", settings["repository_checksum"]):
+        seen = settings["repository_checksum"]
+        problems.append(f"nvidia_driver_repository_checksum is '{seen}', expected sha256: and 64 hexadecimal digits")
+    if host["runfile"]:
+        problems.append("a driver of NVIDIA's runfile installer is here; remove it with nvidia-uninstall first")
+    foreign = sorted(name for name in host["installed"] if re.match(r"(lib)?nvidia-(tesla|legacy)-(?!check$)", name))
+    if foreign:
+        problems.append(f"another driver family is installed ({', '.join(foreign)}); purge it first")
+    if settings["kernel_modules"] and host["secure_boot"] and not host["key_enrolled"]:
+        problems.append(
+            "Secure Boot is on and the key that signs the modules is not enrolled; run dkms generate_mok and "
+            "mokutil --import /var/lib/dkms/mok.pub, reboot, enrol it at the console, and run again"
+        )
+    return problems
+
+
+def _change_problems(settings: dict[str, Any], host: dict[str, Any], packages: dict[str, str]) -> list[str]:
+    """What speaks against changing what is installed."""
+    problems = []
+    older = {n: v for n, v in packages.items() if n in host["installed"] and number(v) < number(host["installed"][n])}
+    if older and not settings["downgrade_allowed"]:
+        steps = ", ".join(f"{name} {host['installed'][name]} to {version}" for name, version in sorted(older.items()))
+        problems.append(
+            f"this would go back from {steps}; set nvidia_driver_downgrade_allowed: true, or another version"
+        )
+    changes = [name for name, version in packages.items() if host["installed"].get(name, version) != version]
+    users = sorted(set(host["holders"]) - set(SERVICES))
+    if changes and users and settings["kernel_modules"]:
+        problems.append(f"GPUs are in use by {', '.join(users)}; drain the host before its driver is changed")
+    return problems
+
+
+def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[str, Any]:
+    host = {**host, **read_probe(host["probe"])}
+    installed: dict[str, str] = host["installed"]
+    family = FAMILIES.get((settings["source"], host["distribution"]))
+    if family is None:
+        return {"problems": [f"no driver packages are known for {host['distribution']} from {settings['source']}"]}
+    problems = _static_problems(settings, host)
+    branch = settings["version"].partition(".")[0]
+    hardware = read_pci(host["pci"])
+    modules = settings["kernel_modules"]
+    fabric = modules and bool(hardware.switches)
+    flavour = ""
+    names = list(family.user)
+    if modules:
+        flavour, why_not = choose_flavour(
+            hardware, settings["flavour"], int(branch or 0), settings["source"] == "nvidia"
+        )
+        problems += why_not
+        names += family.modules.get(flavour, []) + family.kernel
+    if fabric:
+        names += family.fabric
+        if not family.fabric:
+            problems.append(
+                "this host has NVSwitches and its distribution has no fabric manager; set nvidia_driver_source: nvidia"
+            )
+    names = [name.format(branch=branch) for name in names + settings["extra_packages"]]
+    offers = offered(host["madison"] or [], settings["source"])
+    resolved = bool(offers) or all(name in installed for name in names)
+    packages: dict[str, str] = {}
+    if resolved and not problems:
+        packages, problems = resolve(names, family.independent, offers, settings["version"], installed)
+        problems += _change_problems(settings, host, packages)
+    kernel_headers = headers(host["kernel"], host["bootable"]) if modules else []
+    known = {line.split("|")[0].strip() for line in host["madison"] or []} | set(installed)
+    if host["madison"] is not None and any(name not in known for name in kernel_headers):
+        lacking = ", ".join(name for name in kernel_headers if name not in known)
+        problems.append(f"no repository here has {lacking}; bring the kernel up to date and reboot into it first")
+    release = upstream(packages[names[0]]) if packages else ""
+    if release and modules:
+        problems += branch_problems(hardware, int(release.partition(".")[0]))
+    independent = {name: version for name, version in packages.items() if name in family.independent}
+    return {
+        "problems": problems,
+        "flavour": flavour,
+        "candidates": names + kernel_headers,
+        "packages": packages,
+        "release": release,
+        "resolved": resolved,
+        "change": any(installed.get(name) != version for name, version in packages.items()),
+        "fabric": fabric,
+        "pins": [[name, version] for name, version in sorted(independent.items())] + [[GLOBS, f"{release}-*"]],
+        "headers": kernel_headers,
+        "installed": installed,
+        "nouveau": host["nouveau"],
+        "services": sorted({SERVICES[name] for name in host["holders"] if name in SERVICES}),
+    }
+
+
+def nvidia_driver_verdict(
+    plan: dict[str, Any], gpu: dict[str, Any], present: list[str], reboot: list[str], kernel_log: list[str]
+) -> dict[str, list[str]]:
+    """Is the driver there and answering, at one version? ``skipped`` has what could not be asked."""
+    installed = {name: version for _, name, version in (line.split("|") for line in present if line[1:2] == "i")}
+    if not plan["resolved"]:
+        return {
+            "wrong": [],
+            "skipped": ["nothing installed yet: apt does not know the packages before the repository is there"],
+        }
+    lacking = [name for name, version in plan["packages"].items() if installed.get(name) != version]
+    if lacking:
+        return {"wrong": [], "skipped": [f"nvidia-smi not asked: {', '.join(lacking)} not installed yet"]}
+    release, answer, loaded = plan["release"], gpu["driver"]["version"], gpu["driver"]["loaded"]
+    if reboot:
+        return {"wrong": [], "skipped": ["nvidia-smi not judged before the reboot"]}
+    if gpu["state"] in ("ok", "degraded"):
+        differing = {
+            name: value
+            for name, value in (("nvidia-smi", answer), ("the module", loaded))
+            if value not in (None, release)
+        }
+        return {
+            "wrong": [f"the packages are {release}, {name} says {value}" for name, value in differing.items()],
+            "skipped": [],
+        }
+    if not gpu["pci_count"]:
+        return {"wrong": [], "skipped": ["nvidia-smi not judged: there is no NVIDIA GPU on the PCI bus"]}
+    said = f"{gpu['state']}: {gpu['reason']}" + "".join(f" / {line}" for line in kernel_log[-5:])
+    return {
+        "wrong": [f"{gpu['pci_count']} GPUs are on the PCI bus, the driver does not answer ({said})"],
+        "skipped": [],
+    }
+
+
+def apt_components(text: str, uris: list[str], components: list[str]) -> str:
+    """A source file of apt, one-line or deb822, with components added where one of the URIs has main."""
+    wanted = {uri.rstrip("/") for uri in uris}
+
+    def added(words: str) -> str:
+        return " ".join([*words.split(), *(word for word in components if word not in words.split())])
+
+    def one_line(match: re.Match[str]) -> str:
+        head, uri, words = match.groups()
+        return f"{head}{added(words)}" if uri.rstrip("/") in wanted and "main" in words.split() else match.group()
+
+    def stanza(match: re.Match[str]) -> str:
+        text = match.group()
+        uris = re.search(r"(?im)^URIs:(.*)$", text)
+        if not uris or not wanted & {uri.rstrip("/") for uri in uris.group(1).split()}:
+            return text
+        return re.sub(
+            r"(?im)^(Components: *)(.*\bmain\b.*)$", lambda found: f"{found.group(1)}{added(found.group(2))}", text
+        )
+
+    if re.search(r"(?im)^Types:", text):
+        return re.sub(r"(?:[^\n]+\n?)+", stanza, text)
+    return re.sub(r"(?m)^(deb +(?:\[[^\]]*\] +)?(\S+) +\S+ +)([^#\n]*?)(?=\s*(?:#.*)?$)", one_line, text)
+
+
+class FilterModule:
+    """The filters, under their names."""
+
+    def filters(self) -> dict[str, Any]:
+        return {
+            "nvidia_driver_plan": nvidia_driver_plan,
+            "nvidia_driver_verdict": nvidia_driver_verdict,
+            "apt_components": apt_components,
+        }

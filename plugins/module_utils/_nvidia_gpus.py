@@ -1,0 +1,90 @@
+# Copyright (c) The gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What NVIDIA's PCI device numbers say about the driver a host needs: module flavour, branch, fabric manager.
+
+Device numbers grow with the generations. Source: NVIDIA's README of the driver, "Supported NVIDIA GPU Products",
+and the PCI ID database: Turing begins at 1e02, Hopper is 2300 to 23ff, Blackwell begins at 2901.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+FIRST_TURING = 0x1E00  # the first with the processor (GSP) that the open modules need
+FIRST_BLACKWELL = 0x2900  # the first that the proprietary modules do not drive
+# First device number of a range, first branch that drives it, and the branch from which it is driven no longer.
+BRANCHES = (
+    (0x3180, 580, 0),  # Blackwell Ultra
+    (FIRST_BLACKWELL, 570, 0),
+    (0x2600, 525, 0),  # Ada Lovelace
+    (0x2300, 525, 0),  # Hopper
+    (0x2200, 470, 0),  # Ampere
+    (FIRST_TURING, 450, 0),
+    (0x0000, 0, 590),  # Volta and older
+)
+
+
+@dataclass
+class Hardware:
+    """NVIDIA functions of a host: device numbers of its GPUs, and of its NVSwitches."""
+
+    gpus: list[int] = field(default_factory=list)
+    switches: list[int] = field(default_factory=list)
+
+    @property
+    def needs_open(self) -> list[int]:
+        return [gpu for gpu in self.gpus if gpu >= FIRST_BLACKWELL]
+
+    @property
+    def needs_proprietary(self) -> list[int]:
+        return [gpu for gpu in self.gpus if gpu < FIRST_TURING]
+
+
+def read_pci(lines: list[str]) -> Hardware:
+    """From lines ``/sys/bus/pci/devices/ADDRESS/ATTRIBUTE:VALUE`` of vendor, device and class."""
+    functions: dict[str, dict[str, str]] = {}
+    for line in lines:
+        path, _, value = line.rpartition(":")
+        address, _, attribute = path.rpartition("/")
+        functions.setdefault(address, {})[attribute] = value.strip()
+    hardware = Hardware()
+    for function in functions.values():
+        if function.get("vendor") != "0x10de":
+            continue
+        kind, number = function.get("class", ""), int(function.get("device", "0"), 16)
+        if kind.startswith(("0x0300", "0x0302")):
+            hardware.gpus.append(number)
+        elif kind.startswith("0x0680"):
+            hardware.switches.append(number)
+    return hardware
+
+
+def choose_flavour(hardware: Hardware, wanted: str, branch: int, prefers_open: bool) -> tuple[str, list[str]]:
+    """The module flavour that drives every GPU, and why there may be none."""
+    names = ", ".join(f"10de:{gpu:04x}" for gpu in sorted(set(hardware.needs_open + hardware.needs_proprietary)))
+    if hardware.needs_open and hardware.needs_proprietary:
+        return "", [f"these GPUs have no flavour of the modules in common ({names}); separate them"]
+    if hardware.needs_open:
+        needed = "open"
+    elif hardware.needs_proprietary:
+        needed = "proprietary"
+    else:
+        return (wanted if wanted != "auto" else "open" if prefers_open and branch >= 560 else "proprietary"), []
+    if wanted not in ("auto", needed):
+        return "", [f"nvidia_driver_flavour is '{wanted}', but these GPUs work with '{needed}' only ({names})"]
+    return needed, []
+
+
+def branch_problems(hardware: Hardware, branch: int) -> list[str]:
+    """GPUs that this branch of the driver does not know yet, or no longer."""
+    problems = []
+    for gpu in sorted(set(hardware.gpus)):
+        first, gone = next((since, until) for start, since, until in BRANCHES if gpu >= start)
+        if branch < first:
+            problems.append(
+                f"GPU 10de:{gpu:04x} needs branch {first} or newer, not {branch}; set nvidia_driver_version"
+            )
+        elif gone and branch >= gone:
+            problems.append(f"GPU 10de:{gpu:04x} needs a branch before {gone}, not {branch}; set nvidia_driver_version")
+    return problems

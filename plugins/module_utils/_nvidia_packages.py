@@ -1,0 +1,121 @@
+# Copyright (c) The gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The families of driver packages, and the one version that a whole family exists in."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+# Repositories of NVIDIA, in lines of `apt-cache madison`.
+_NVIDIA_REPOSITORY = re.compile(
+    r"/compute/cuda/repos/|file:/+var/(cuda-repo|nvidia-driver-local-repo)-|[./-]nvidia[./-]"
+)
+# What may belong to a driver, as globs of apt_preferences; used with an exact version only.
+GLOBS = "*nvidia* cuda-drivers* libcuda1* libcudadebugger1* libnvcuvid1* libnvoptix1* libnvsdm* nvlsm"
+
+
+@dataclass
+class Family:
+    """The packages of one source: what every host needs, what the kernel modules need, what an NVSwitch needs.
+
+    Names may hold {branch}. Those in ``independent`` have version numbers of their own.
+    """
+
+    user: list[str]
+    modules: dict[str, list[str]]
+    kernel: list[str]
+    fabric: list[str] = field(default_factory=list)
+    independent: tuple[str, ...] = ()
+
+    @property
+    def needs_branch(self) -> bool:
+        return "{branch}" in " ".join(self.user)
+
+
+FAMILIES = {
+    ("distribution", "Debian"): Family(
+        user=["libcuda1", "libnvidia-ml1", "nvidia-smi"],
+        modules={"proprietary": ["nvidia-kernel-dkms"], "open": ["nvidia-open-kernel-dkms"]},
+        kernel=["nvidia-kernel-support", "firmware-nvidia-gsp", "nvidia-modprobe", "nvidia-persistenced"],
+        independent=("nvidia-modprobe", "nvidia-persistenced", "nvidia-settings"),
+    ),
+    ("distribution", "Ubuntu"): Family(
+        user=["libnvidia-compute-{branch}-server", "nvidia-utils-{branch}-server"],
+        modules={"proprietary": ["nvidia-dkms-{branch}-server"], "open": ["nvidia-dkms-{branch}-server-open"]},
+        kernel=["nvidia-kernel-common-{branch}-server", "nvidia-compute-utils-{branch}-server"],
+        fabric=["nvidia-fabricmanager-{branch}"],
+    ),
+    ("nvidia", "Debian"): Family(
+        user=["nvidia-driver-cuda"],
+        modules={"proprietary": ["nvidia-kernel-dkms"], "open": ["nvidia-kernel-open-dkms"]},
+        kernel=["nvidia-persistenced"],
+        fabric=["nvidia-fabricmanager-{branch}"],
+    ),
+    ("nvidia", "Ubuntu"): Family(
+        user=["libnvidia-compute-{branch}", "nvidia-utils-{branch}"],
+        modules={"proprietary": ["nvidia-dkms-{branch}"], "open": ["nvidia-dkms-{branch}-open"]},
+        kernel=["nvidia-kernel-common-{branch}", "nvidia-compute-utils-{branch}"],
+        fabric=["nvidia-fabricmanager-{branch}"],
+    ),
+}
+
+
+def upstream(version: str) -> str:
+    """NVIDIA's number in a package's version: 535.309.01 of 1:535.309.01-0+deb12u1."""
+    return version.partition(":")[2].rpartition("-")[0] if ":" in version else version.rpartition("-")[0] or version
+
+
+def number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", upstream(version)))
+
+
+def offered(madison: list[str], source: str) -> dict[str, list[str]]:
+    """{package: versions, newest first} that the wanted source offers, from lines of `apt-cache madison`."""
+    found: dict[str, list[str]] = {}
+    for line in madison:
+        parts = [part.strip() for part in line.split("|")]
+        if len(parts) != 3 or not parts[2].endswith(" Packages"):
+            continue
+        if bool(_NVIDIA_REPOSITORY.search(parts[2])) == (source == "nvidia"):
+            versions = found.setdefault(parts[0], [])
+            if parts[1] not in versions:
+                versions.append(parts[1])
+    return found
+
+
+def matches(version: str, wanted: str) -> bool:
+    """Does a package's version satisfy a branch (535), a version (535.309.01), or nothing in particular?"""
+    return not wanted or upstream(version) == wanted or upstream(version).startswith(f"{wanted}.")
+
+
+def resolve(
+    packages: list[str],
+    independent: tuple[str, ...],
+    offers: dict[str, list[str]],
+    wanted: str,
+    installed: dict[str, str],
+) -> tuple[dict[str, str], list[str]]:
+    """One version for each package, the same upstream number for all that share theirs, and what stands in the way.
+
+    What is installed and satisfies the wish stays: a newer release in the archive is no reason to change a driver.
+    """
+    shared = [name for name in packages if name not in independent]
+    choices = {name: list(offers.get(name, [])) for name in packages}
+    for name in packages:
+        if name in installed:
+            choices[name] = [installed[name]] + [version for version in choices[name] if version != installed[name]]
+    absent = [name for name in packages if not choices[name]]
+    if absent:
+        return {}, [f"no repository here has {', '.join(absent)} (nvidia_driver_source)"]
+    common = [v for v in choices[shared[0]] if all(upstream(v) in map(upstream, choices[name]) for name in shared)]
+    fitting = [version for version in common if matches(version, wanted)]
+    if not fitting:
+        have = "; ".join(f"{name} {', '.join(choices[name])}" for name in shared)
+        wish = f"nvidia_driver_version is '{wanted}'" if wanted else "no version is common to the family"
+        return {}, [f"{wish}, the repositories have {have}"]
+    release = upstream(fitting[0])
+    chosen = {name: next(v for v in choices[name] if upstream(v) == release) for name in shared}
+    chosen.update({name: choices[name][0] for name in packages if name in independent})
+    return chosen, []

@@ -1,0 +1,25 @@
+#!/bin/sh
+# What the role reads from a host before it decides, one "word value" a line. Changes nothing.
+for attribute in vendor device class; do
+  grep -H . /sys/bus/pci/devices/*/"$attribute" 2>/dev/null
+done | sed 's/^/pci /'
+dpkg-query --show --showformat='dpkg ${db:Status-Abbrev}|${Package}|${Version}\n' "$@" 2>/dev/null
+if [ -e /usr/bin/nvidia-uninstall ] || [ -e /usr/bin/nvidia-installer ]; then
+  echo 'runfile found'
+fi
+for variable in /sys/firmware/efi/efivars/SecureBoot-*; do
+  [ -r "$variable" ] && [ "$(od -An -t u1 -j 4 -N 1 "$variable" | tr -d ' ')" = 1 ] && echo 'secure_boot on'
+done
+if [ -e /var/lib/dkms/mok.pub ] && command -v mokutil > /dev/null; then
+  mokutil --test-key /var/lib/dkms/mok.pub 2>/dev/null | grep -q 'already enrolled' && echo 'key_enrolled yes'
+fi
+for image in /boot/vmlinuz-*; do
+  [ -e "$image" ] && echo "kernel ${image#/boot/vmlinuz-}"
+done
+[ -e /sys/module/nouveau ] && echo 'nouveau loaded'
+if [ -e /proc/driver/nvidia/version ]; then
+  find /proc/[0-9]*/fd -lname '/dev/nvidia[0-9]*' 2>/dev/null | cut -d / -f 3 | sort -u | while read -r process; do
+    echo "holder $(cat "/proc/$process/comm" 2>/dev/null)"
+  done
+fi
+exit 0
