@@ -2,6 +2,9 @@
 # ./run test: everything that CI runs, cheap parts first; one part alone when it is named.
 set -uo pipefail
 
+# Without a terminal, Molecule otherwise draws boxes of 80 columns.
+[ -t 1 ] || export NO_COLOR=1
+
 usage() {
   echo "usage: ./run test [lint|sanity|unit|molecule [scenario…]]" >&2
   exit 2

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 import testinfra
 
 Host = Any
+PROJECT = Path(__file__).parents[2]
 
 
 def lab_directory() -> Path:
@@ -53,3 +56,35 @@ def n1(connect: Callable[[str], Host]) -> Host:
 @pytest.fixture(scope="session")
 def n2(connect: Callable[[str], Host]) -> Host:
     return connect("n2")
+
+
+@pytest.fixture(scope="session")
+def module() -> Callable[..., dict[str, Any]]:
+    """Run one module on one host of the lab, as `ansible -m` does: module(host, name, check=…, **arguments)."""
+
+    def run(host: str, module_name: str, /, check: bool = False, **arguments: Any) -> dict[str, Any]:
+        command = [
+            "ansible",
+            host,
+            "-i",
+            str(PROJECT / "inventories/lab"),
+            "-m",
+            module_name,
+            "-a",
+            json.dumps(arguments),
+        ]
+        done = subprocess.run(
+            [*command, *(["--check"] if check else [])],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+            env={**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_FORCE_COLOR": "0"},
+        )
+        # "n1 | SUCCESS => {…}", or FAILED! or CHANGED.
+        verdict, _arrow, text = done.stdout.partition("=> ")
+        answer: dict[str, Any] = json.JSONDecoder().raw_decode(text)[0]
+        answer["failed"] = "FAILED" in verdict
+        return answer
+
+    return run

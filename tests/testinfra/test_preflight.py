@@ -48,10 +48,16 @@ def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     wrong = {
         "gpu_nodes": {
             "hosts": {
-                "down": {"ansible_host": "127.0.0.1", "ansible_port": 9, "ansible_ssh_common_args": "-o ConnectTimeout=2"},
+                "down": {
+                    "ansible_host": "127.0.0.1",
+                    "ansible_port": 9,
+                    "ansible_ssh_common_args": "-o ConnectTimeout=2",
+                },
             }
         },
-        "login_nodes": {"hosts": {"twin": {"ansible_host": "127.0.0.1", "ansible_connection": "ssh", "ansible_port": 9}}},
+        "login_nodes": {
+            "hosts": {"twin": {"ansible_host": "127.0.0.1", "ansible_connection": "ssh", "ansible_port": 9}}
+        },
     }
     code, output = run(inventory=wrong, folder=tmp_path)
     assert code != 0
