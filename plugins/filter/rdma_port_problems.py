@@ -26,7 +26,7 @@ options:
     elements: str
     default: []
 author:
-  - The gpuops.cluster contributors
+  - The gpuops.cluster contributors (@gpuops)
 """
 
 EXAMPLES = r"""

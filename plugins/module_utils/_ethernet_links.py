@@ -65,20 +65,21 @@ def wanted_changes(links: Links, config: dict[str, Any]) -> tuple[list[Change], 
             )
         for name in names:
             for group in (g for g in GROUPS if entry.get(g)):
-                wanted = {"mtu": entry["mtu"]} if group == "mtu" else dict(entry[group])
+                values = {"mtu": entry["mtu"]} if group == "mtu" else entry[group]
+                wanted = {key: ethtool.meant(value) for key, value in values.items()}
                 if group == "mtu":
-                    changes += [Change(low, "mtu", {"mtu": m}) for low, m in lower_mtus(links, name, entry["mtu"])]
+                    changes += [Change(low, "mtu", dict(wanted)) for low in lower_mtus(links, name, wanted["mtu"])]
                 changes.append(Change(name, group, wanted))
     if config.get("only"):
         changes = [c for c in changes if c.link == config["only"]]
     return changes, missing
 
 
-def lower_mtus(links: Links, name: str, mtu: int) -> list[tuple[str, int]]:
-    """Members of a bond have its MTU; parents of a VLAN may have more, never less."""
+def lower_mtus(links: Links, name: str, mtu: int) -> list[str]:
+    """What needs the MTU first: members of a bond have the same one, parents of a VLAN may have more, never less."""
     equal = (links.net / name / "bonding").exists()
     low_first = [low for low in reversed(links.all_lower(name)) if equal or links.mtu(low) < mtu]
-    return [(low, mtu) for low in dict.fromkeys(low_first)]
+    return list(dict.fromkeys(low_first))
 
 
 def decide(change: Change, links: Links, config: dict[str, Any], connection: list[str]) -> bool:

@@ -135,6 +135,17 @@ def resolve(wanted: Values, now: Values, limits: Values) -> list[str]:
     return notes
 
 
+def meant(value: Any) -> Any:
+    """A value as a user may write it: templates give strings, YAML 1.1 reads on and off as booleans."""
+    if isinstance(value, str):
+        if value.isdigit():
+            return int(value)
+        return {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}.get(
+            value.lower(), value
+        )
+    return value
+
+
 def arguments(values: Values) -> list[str]:
     """{"rx": 512, "autoneg": True} -> ["rx", "512", "autoneg", "on"]."""
     words = []

@@ -15,7 +15,7 @@ description:
   - A file that was not written by this module is kept as a backup once.
 version_added: 1.0.0
 author:
-  - The gpuops.cluster contributors
+  - The gpuops.cluster contributors (@gpuops)
 attributes:
   check_mode:
     description: Predicts the file without writing it.
@@ -150,7 +150,7 @@ def derive(params: dict[str, Any]) -> tuple[list[engine.Line], list[str]]:
 
 
 def write(module: AnsibleModule, path: str, text: str) -> None:
-    handle, name = tempfile.mkstemp(dir=module.tmpdir)
+    handle, name = tempfile.mkstemp(dir=os.path.dirname(path))
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(text)
     os.chmod(name, 0o644)

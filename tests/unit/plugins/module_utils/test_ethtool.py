@@ -116,3 +116,8 @@ def test_roce_commands() -> None:
         "dcb app flush dev e0 dscp-prio",
         "dcb app add dev e0 dscp-prio 26:3",
     ]
+
+
+def test_values_as_users_write_them() -> None:
+    written = ("9000", "on", "False", "max", 8, True, [3])
+    assert [ethtool.meant(v) for v in written] == [9000, True, False, "max", 8, True, [3]]
