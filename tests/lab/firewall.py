@@ -10,6 +10,8 @@ import shlex
 import subprocess
 
 TABLES = ("filter", "nat")
+NFT_TABLE = ("inet", "netavark")
+RULE = r"^\t\t(?!type )\S"  # a rule, or a chain's line that is no declaration
 
 
 def _output(*command: str) -> str:
@@ -41,24 +43,39 @@ def deletions(saved: str, subnet: str | None) -> list[list[str]]:
     return [*removed, *(["-F", chain] for chain in sorted(mine)), *(["-X", chain] for chain in sorted(mine))]
 
 
+def nft_deletions(listed: str, subnet: str) -> list[list[str]]:
+    """nft arguments that remove what belongs to a subnet: rules, then chains. `listed` is nft -a list table …"""
+    mark = subnet.replace(".", "_").replace("/", "_nm")  # as in the chain's name
+    rules, chains, chain = [], [], ""
+    for line in listed.splitlines():
+        words = line.split()
+        handle = line.rpartition("# handle ")[2]
+        if words[:1] == ["chain"]:
+            chain = words[1]
+            if mark in chain:
+                chains.append(chain)
+        elif (subnet in words or mark in line or chain in chains) and handle.isdigit():
+            rules.append(["delete", "rule", *NFT_TABLE, chain, "handle", handle])
+    return [*rules, *(["delete", "chain", *NFT_TABLE, chain] for chain in chains)]
+
+
 def drop(subnet: str | None) -> None:
     """Remove the rules of one subnet (or of every one) that podman could not remove itself."""
     for table in TABLES:
         for words in deletions(_output("iptables-save", "-t", table), subnet):
-            subprocess.run(["iptables", "-t", table, *words], check=False, capture_output=True)
+            _output("iptables", "-t", table, *words)
+    if subnet:
+        for words in nft_deletions(_output("nft", "-a", "list", "table", *NFT_TABLE), subnet):
+            _output("nft", *words)
 
 
 def restore(before: dict[str, list[str]]) -> None:
     """Remove netavark's frame, unless it was there before or another podman uses it by now."""
-    if before["chains"] or "-A NETAVARK_FORWARD" in _output("iptables-save", "-t", "filter"):
-        return
-    drop(None)
-    for line in _output("nft", "list", "tables").splitlines():
-        table = line.split()[1:]
-        ours = line in ("table ip filter", "table ip nat", "table inet netavark") and line not in before["tables"]
-        if ours and (table[1] == "netavark" or not re.search(r"^\s+(?!chain|type|})\S", _body(table), re.MULTILINE)):
-            subprocess.run(["nft", "delete", "table", *table], check=False, capture_output=True)
-
-
-def _body(table: list[str]) -> str:
-    return "\n".join(_output("nft", "list", "table", *table).splitlines()[1:])
+    if not before["chains"] and "-A NETAVARK_FORWARD" not in _output("iptables-save", "-t", "filter"):
+        drop(None)
+    for family, name in (("ip", "filter"), ("ip", "nat"), NFT_TABLE):
+        if f"table {family} {name}" not in before["tables"]:
+            body = _output("nft", "list", "table", family, name)
+            used = "chain nv_" in body if name == "netavark" else re.search(RULE, body, re.MULTILINE)
+            if body and not used:
+                _output("nft", "delete", "table", family, name)

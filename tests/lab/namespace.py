@@ -71,7 +71,7 @@ def setup_script(run: Path, mounts: dict[str, str], own_cgroups: str) -> str:
     if "/" in mounts:
         return f"set -e\nmount --make-rslave /\n{inner}"
     # A chroot into a plain directory. A namespace is entered at its true root, so this directory must become that:
-    # its processes are moved, by way of the true root (where entering one's own namespace leads), onto a bind mount of it.
+    # by way of the present root, where entering one's own namespace leads, a bind mount of it takes the root's place.
     own = "nsenter --mount=/proc/self/ns/mnt"
     inner = f"umount -l {run}/old\n{inner}"
     pivot = f"pivot_root . .{run}/old && exec chroot . sh -c {shlex.quote(inner)}"

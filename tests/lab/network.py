@@ -8,7 +8,9 @@ from __future__ import annotations
 import ipaddress
 import json
 import subprocess
+import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from . import firewall
@@ -36,12 +38,20 @@ def addresses(subnet: str, nodes: int) -> dict[str, str]:
 
 
 def used_networks(podman: Podman) -> list[str]:
-    """Subnets of podman's networks and of this machine's routes."""
+    """Subnets of podman's networks, of this machine's routes, and where a name server of a past lab still listens."""
     found = [entry["subnet"] for network in _networks(podman) for entry in network.get("subnets", [])]
     routes = json.loads(
         subprocess.run(["ip", "-json", "route"], check=True, capture_output=True, text=True).stdout or "[]"
     )
-    return found + [route["dst"] for route in routes if route["dst"] != "default"]
+    listening = name_servers(Path("/proc/net/udp").read_text())
+    return [*found, *(route["dst"] for route in routes if route["dst"] != "default"), *listening]
+
+
+def name_servers(udp: str) -> list[str]:
+    """Addresses with a socket on port 53, of /proc/net/udp: the kernel prints addresses as native words, in hex."""
+    local = [line.split()[1].split(":") for line in udp.splitlines()[1:]]
+    words = [int(address, 16).to_bytes(4, sys.byteorder) for address, port in local if int(port, 16) == 53]
+    return [str(ipaddress.ip_address(word)) for word in words if any(word)]
 
 
 def _networks(podman: Podman) -> list[dict[str, Any]]:
