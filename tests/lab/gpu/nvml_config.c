@@ -5,7 +5,9 @@
  */
 #include "nvml_config.h"
 
+#include <glob.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +15,8 @@
 
 #define CONFIG "/etc/gpuops-lab/gpu.conf"
 #define STATE "/run/gpuops-lab"
+#define MODULE "/proc/driver/nvidia" /* in the node a file system of its own, as is DRIVERS */
+#define DRIVERS "/sys/bus/pci/drivers"
 #define USER_SPACE "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1" /* the driver packages' own library, if installed */
 
 static struct { char key[32], value[96]; } settings[MAX_SETTINGS];
@@ -74,13 +78,64 @@ const char *installed_version(void)
     return suffix ? suffix + strlen(".so.") : NULL;
 }
 
-/* The loaded driver is the one that is configured, else of the version of the driver packages on this system. */
+/* ---- the kernel module, as it shows in /proc and /sys -------------------------------------------------------- */
+
+static void __attribute__((format(printf, 2, 3))) write_file(const char *path, const char *format, ...)
+{
+    va_list arguments;
+    FILE *file = fopen(path, "we");
+    if (!file)
+        return; /* a loaded module is a convenience: without it nvidia-smi works as well */
+    va_start(arguments, format);
+    vfprintf(file, format, arguments);
+    va_end(arguments);
+    fclose(file);
+}
+
+/* Like the real one, the module is loaded by the first who needs it, and stays until the node restarts. */
+static void load_module(void)
+{
+    char path[128];
+    glob_t found;
+    int open = glob("/usr/src/nvidia*open*", GLOB_NOSORT, NULL, &found) == 0; /* sources of the open modules */
+    globfree(&found);
+    mkdir(MODULE, 0755), mkdir(MODULE "/gpus", 0755), mkdir(DRIVERS "/nvidia", 0755);
+    write_file(MODULE "/version", "NVRM version: NVIDIA UNIX %s  %s  (%s)\n",
+               open ? "Open Kernel Module for x86_64" : "x86_64 Kernel Module", driver, *setting("driver") ? "by a fault" : "simulated");
+    for (unsigned i = 0; i < visible_count; i++) {
+        const struct gpu *g = visible[i];
+        snprintf(path, sizeof path, MODULE "/gpus/%s", g->bus_id);
+        mkdir(path, 0755);
+        snprintf(path, sizeof path, MODULE "/gpus/%s/information", g->bus_id);
+        write_file(path, "Model: \t\t %s\nGPU UUID: \t %s\nBus Type: \t PCIe\nBus Location: \t %s\nDevice Minor: \t %u\n",
+                   setting("name"), g->uuid, g->bus_id, g->position);
+    }
+}
+
+/* What was loaded in earnest; a version that a fault made up does not outlive the fault. */
+static const char *loaded_version(void)
+{
+    static char version[32];
+    FILE *file = fopen(MODULE "/version", "re");
+    char line[128], *found = NULL;
+    if (file && fgets(line, sizeof line, file) && !strstr(line, "fault") && (found = strstr(line, "  ")))
+        sscanf(found, "%31s", version);
+    if (file)
+        fclose(file);
+    return found ? version : NULL;
+}
+
+/* The module's version is the one that a fault names, else the one that was loaded before, else that of the packages. */
 Return find_driver(void)
 {
-    const char *installed = installed_version();
-    snprintf(driver, sizeof driver, "%s", *setting("driver") ? setting("driver") : installed ? installed : "");
+    const char *installed = installed_version(), *loaded = *setting("driver") ? setting("driver") : loaded_version();
+    snprintf(driver, sizeof driver, "%s", loaded ? loaded : installed ? installed : "");
+    if (number("not_loaded"))
+        remove(MODULE "/version");
     if (!*driver || number("not_loaded"))
         return DRIVER_NOT_LOADED;
+    if (!loaded_version() || strcmp(loaded_version(), driver))
+        load_module();
     return number("mismatch") || (installed && strcmp(installed, driver)) ? VERSION_MISMATCH : SUCCESS;
 }
 

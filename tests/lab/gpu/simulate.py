@@ -76,7 +76,7 @@ FAULTS: dict[str, Fault] = {
     "power_brake": Fault("gpus", "slowed down by the server's power supply"),
     "pcie_width": Fault("amounts", "the width its link has now"),
     "pcie_generation_now": Fault("amounts", "the generation its link has now"),
-    "driver": Fault("version", "of the loaded module; without it, that of the installed packages"),
+    "driver": Fault("version", "of the loaded module, instead of the one that the packages brought"),
     "mismatch": Fault("flag", "the loaded module has another version than the packages"),
     "not_loaded": Fault("flag", "the packages are there, the module is not loaded"),
     "hang": Fault("seconds", "how long nvidia-smi takes to begin"),
@@ -121,6 +121,8 @@ def prepare(
         f"{directory}/tmpfiles.conf": "/etc/tmpfiles.d/gpuops-lab.conf",
     }
     words = [word for source, target in mounts.items() for word in ("-v", f"{source}:{target}:ro")]
+    for place in ("/proc/driver", "/sys/bus/pci/drivers"):  # where the loaded module shows; the library writes there
+        words += ["--mount", f"type=tmpfs,destination={place},notmpcopyup"]
     for file in files:
         words += ["--device", f"{file}:/dev/{file.name}:rwm"]
     return Simulation(words, [["ldconfig"]])
