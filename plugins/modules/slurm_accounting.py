@@ -29,8 +29,8 @@ options:
     required: true
   accounts:
     description: >-
-      Accounts, each with C(name) and, where wanted, C(parent), C(fairshare), C(max_gpus) of the whole account at a time,
-      C(qos) that may be used, and C(users).
+      Accounts, each with C(name) and, where wanted, C(parent), C(fairshare), C(max_gpus) of the whole account at a
+      time, C(qos) that may be used, and C(users).
     type: list
     elements: dict
     default: []

@@ -10,9 +10,10 @@ DOCUMENTATION = r"""
 module: slurm_verify
 short_description: Proof that Slurm works, by a job that takes every GPU once
 description:
-  - Waits for the controller and for the nodes to register. Then runs one short job over all idle nodes for each kind of
-    node, with all their GPUs, and looks for its record in the accounting.
-  - Disturbs nobody. Busy, drained and reserved nodes are reported, not waited for, and the job gives up when it does not start at once.
+  - Waits for the controller and for the nodes to register. Then runs one short job over all idle nodes for each kind
+    of node, with all their GPUs, and looks for its record in the accounting.
+  - Disturbs nobody. Busy, drained and reserved nodes are reported, not waited for, and the job gives up when it does
+    not start at once.
   - Run it on a controller.
 version_added: 0.1.0
 author:
