@@ -13,7 +13,10 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 COMMON = ("nvml_config.c",)
-LIBRARIES = {"libnvidia-ml.so.1": ("nvml.c", "nvml_functions.c"), "libnvidia-cfg.so.1": ("nvidia_cfg.c",)}
+LIBRARIES = {
+    "libnvidia-ml.so.1": ("nvml.c", "nvml_links.c", "nvml_functions.c"),
+    "libnvidia-cfg.so.1": ("nvidia_cfg.c",),
+}
 
 # Debian packages that the machine needs, and a program or file that shows that each is there.
 PACKAGES: dict[str, tuple[str, ...]] = {"gcc": ("gcc",), "libc6-dev": ("/usr/include/stdio.h",)}
