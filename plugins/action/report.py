@@ -9,7 +9,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-FACTS = {"skipped": "gpuops_skipped", "reboot_required": "gpuops_reboot_required"}
+FACTS = {"skipped": "gpuops_skipped", "reboot_required": "gpuops_reboot_required", "notes": "gpuops_notes"}
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
@@ -25,6 +25,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 "role": {"type": "str", "required": True},
                 "skipped": {"type": "list", "elements": "str", "default": []},
                 "reboot_required": {"type": "list", "elements": "str", "default": []},
+                "notes": {"type": "list", "elements": "str", "default": []},
             }
         )
         known = (task_vars or {}).get("ansible_facts", {})

@@ -28,7 +28,7 @@ from ansible.plugins.callback import CallbackBase
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-REPORT_FACTS = {"gpuops_skipped": "skipped", "gpuops_reboot_required": "reboot required"}
+REPORT_FACTS = {"gpuops_skipped": "skipped", "gpuops_reboot_required": "reboot required", "gpuops_notes": "note"}
 
 
 def group_lines(per_host: Mapping[str, Iterable[str]]) -> list[tuple[str, list[str]]]:

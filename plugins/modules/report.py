@@ -9,7 +9,7 @@ DOCUMENTATION = r"""
 module: report
 short_description: Say what a role skipped on a host and why, and what waits for a reboot
 description:
-  - Keeps the lines in the facts C(gpuops_skipped) and C(gpuops_reboot_required), dictionaries from role to lines.
+  - Keeps the lines in the facts C(gpuops_skipped), C(gpuops_reboot_required) and C(gpuops_notes), dictionaries from role to lines.
   - The callback P(gpuops.cluster.summary#callback) prints them at the end of the run.
 options:
   role:
@@ -23,6 +23,11 @@ options:
     default: []
   reboot_required:
     description: What takes effect at the next boot only, one line each.
+    type: list
+    elements: str
+    default: []
+  notes:
+    description: What else the user should know of this host, such as what is wrong with it, one line each.
     type: list
     elements: str
     default: []
@@ -55,4 +60,5 @@ ansible_facts:
   sample:
     gpuops_skipped: {ethernet: ["eth0 rings: Operation not supported"]}
     gpuops_reboot_required: {ethernet: []}
+    gpuops_notes: {ethernet: []}
 """
