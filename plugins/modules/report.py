@@ -9,7 +9,8 @@ DOCUMENTATION = r"""
 module: report
 short_description: Say what a role skipped on a host and why, and what waits for a reboot
 description:
-  - Keeps the lines in the facts C(gpuops_skipped), C(gpuops_reboot_required) and C(gpuops_notes), dictionaries from role to lines.
+  - Keeps the lines in the facts C(gpuops_skipped), C(gpuops_reboot_required) and C(gpuops_notes).
+  - Each is a dictionary from role to lines.
   - The callback P(gpuops.cluster.summary#callback) prints them at the end of the run.
 options:
   role:
