@@ -31,7 +31,8 @@ def play(tmp_path: Path, fabric: dict[str, Any], **variables: Any) -> tuple[int,
     file = tmp_path / "play.yml"
     file.write_text(json.dumps(book))
     command = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "inventories/lab", str(file)]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, env=os.environ)
+    environment = {**os.environ, "ANSIBLE_FORCE_COLOR": "0", "ANSIBLE_NOCOLOR": "1"}
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, env=environment)
     return done.returncode, " ".join((done.stdout + done.stderr).split())
 
 
