@@ -16,6 +16,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -33,6 +34,12 @@ def mount_points(mountinfo: str) -> dict[str, str]:
         left, _, right = line.partition(" - ")
         points[left.split()[4]] = right.split()[0]
     return points
+
+
+def filesystem(path: Path, mountinfo: str) -> str | None:
+    """The type of the file system that a path lies on; None where that is mounted outside our root (a chroot)."""
+    points = mount_points(mountinfo)
+    return next((points[str(place)] for place in (path, *path.parents) if str(place) in points), None)
 
 
 def cgroup_commands(mounts: dict[str, str], own_cgroups: str) -> list[str]:
@@ -61,17 +68,36 @@ def cgroup_commands(mounts: dict[str, str], own_cgroups: str) -> list[str]:
     return commands
 
 
-def setup_script(run: Path, mounts: dict[str, str], own_cgroups: str) -> str:
+# Prints the mounts that / is on here and at the true root of our mount namespace, where entering it leads.
+ROOTS = """\
+import ctypes, os
+def root():
+    number = os.open("/", os.O_RDONLY)
+    with open(os.open(str(number), os.O_RDONLY, dir_fd=infos)) as info:
+        return next(line.split()[1] for line in info if line.startswith("mnt_id"))
+infos, space = os.open("/proc/self/fdinfo", os.O_RDONLY), os.open("/proc/self/ns/mnt", os.O_RDONLY)
+here = root()
+print(here, root() if ctypes.CDLL(None).setns(space, 0) == 0 else here)
+"""
+
+
+def in_chroot() -> bool:
+    """True when our root directory is not the root of our mount namespace."""
+    done = subprocess.run([sys.executable, "-c", ROOTS], check=False, capture_output=True, text=True)
+    return len(set(done.stdout.split())) == 2
+
+
+def setup_script(run: Path, mounts: dict[str, str], own_cgroups: str, *, chroot: bool) -> str:
     """What the holder runs, in a mount namespace that still shares its mounts' changes, before it sleeps."""
     lines = ["set -e", *cgroup_commands(mounts, own_cgroups)]
     lines += [f"mkdir -p {directory} && mount -t tmpfs -o mode=755 tmpfs {directory}" for directory in PRIVATE]
     lines += ["mkdir -p /dev/shm && mount -t tmpfs -o mode=1777 tmpfs /dev/shm"]
     lines += [f"echo ready > {run}/ready", "exec sleep infinity"]
     inner = "\n".join(lines)
-    if "/" in mounts:
+    if not chroot:
         return f"set -e\nmount --make-rslave /\n{inner}"
-    # A chroot into a plain directory. A namespace is entered at its true root, so this directory must become that:
-    # by way of the present root, where entering one's own namespace leads, a bind mount of it takes the root's place.
+    # A namespace is entered at its true root, so our root directory must become that. By way of the present root,
+    # where entering one's own namespace leads, a bind mount of the directory takes the root's place.
     own = "nsenter --mount=/proc/self/ns/mnt"
     inner = f"umount -l {run}/old\n{inner}"
     pivot = f"pivot_root . .{run}/old && exec chroot . sh -c {shlex.quote(inner)}"
@@ -129,9 +155,9 @@ class Namespace:
         shutil.rmtree(self.run, ignore_errors=True)
         self.run.mkdir(parents=True)
         ready = self.run / "ready"
-        script = setup_script(
-            self.run, mount_points(Path("/proc/self/mountinfo").read_text()), Path("/proc/self/cgroup").read_text()
-        )
+        mounts = mount_points(Path("/proc/self/mountinfo").read_text())
+        own = Path("/proc/self/cgroup").read_text()
+        script = setup_script(self.run, mounts, own, chroot=in_chroot())
         log = self.run / "holder.log"
         with log.open("w") as output:
             process = subprocess.Popen(

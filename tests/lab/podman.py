@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -68,18 +69,18 @@ class Podman:
         (directory / "storage.conf").write_text(storage_conf(self.cache, self.run_dir, driver))
 
     def driver(self) -> str:
-        """`overlay` where the cache's file system can carry one, else `vfs` (a copy of the image for each node)."""
+        """`overlay` where the cache's file system can carry one, else `vfs` (a copy of the image for each host)."""
+        if namespace.filesystem(self.cache, Path("/proc/self/mountinfo").read_text()) == "overlay":
+            return "vfs"  # podman refuses an overlay on an overlay
         record = self.cache / "containers" / "driver"
         if not record.exists():
             base = self.cache / "containers" / "probe"
             for name in ("lower", "upper", "work", "merged"):
                 (base / name).mkdir(parents=True, exist_ok=True)
             options = f"lowerdir={base}/lower,upperdir={base}/upper,workdir={base}/work"
-            command = (
-                f"mount -t overlay -o {options} overlay {base}/merged && touch {base}/merged/x && umount {base}/merged"
-            )
+            command = f"mount -t overlay -o {options} overlay {base}/merged && umount {base}/merged"
             done = subprocess.run([*self.space.prefix(), "sh", "-c", command], check=False, capture_output=True)
-            subprocess.run(["rm", "-rf", str(base)], check=False)
+            shutil.rmtree(base)
             record.write_text("vfs" if done.returncode else "overlay")
         return record.read_text()
 
