@@ -158,15 +158,14 @@ def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[s
         return {"problems": [f"no driver packages are known for {host['distribution']} from {settings['source']}"]}
     problems = _static_problems(settings, host)
     branch = settings["version"].partition(".")[0]
+    branch_number = int(branch) if branch.isdigit() else 0
     hardware = read_pci(host["pci"])
     modules = settings["kernel_modules"]
     fabric = modules and bool(hardware.switches)
     flavour = ""
     names = list(family.user)
     if modules:
-        flavour, why_not = choose_flavour(
-            hardware, settings["flavour"], int(branch or 0), settings["source"] == "nvidia"
-        )
+        flavour, why_not = choose_flavour(hardware, settings["flavour"], branch_number, settings["source"] == "nvidia")
         problems += why_not
         names += family.modules.get(flavour, []) + family.kernel
     if fabric:

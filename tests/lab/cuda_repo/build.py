@@ -273,36 +273,41 @@ def pin() -> str:
     return f"{text}Package: *\nPin: release l=NVIDIA CUDA\nPin-Priority: 600\n"
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Build a CUDA deb local repository in the shape of NVIDIA's.")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the result goes")
-    parser.add_argument("--cache", type=Path, required=True, metavar="DIR", help="where downloaded wheels are kept")
-    parser.add_argument("--distro", default="debian12", help="NVIDIA's name of the distribution (default: %(default)s)")
-    parser.add_argument("--cuda", default="13.0.2", choices=sorted(DRIVERS), help="default: %(default)s")
-    parser.add_argument("--driver", metavar="VERSION", help="default: the one that belongs to --cuda")
-    options = parser.parse_args(arguments)
+def build(options: argparse.Namespace, distro: str) -> None:
+    """Write one repository, its checksum and its pin, unless they are there from the same inputs."""
     driver: str = options.driver or DRIVERS[options.cuda]
     major, minor, _ = options.cuda.split(".")
-    name, version = f"cuda-repo-{options.distro}-{major}-{minor}-local", f"{options.cuda}-{driver}-1"
+    name, version = f"cuda-repo-{distro}-{major}-{minor}-local", f"{options.cuda}-{driver}-1"
     requirements = HERE / f"requirements-{major}.{minor}.txt"
     deb = options.out / f"{name}_{version}_amd64.deb"
-    checksum, pin_file = Path(f"{deb}.sha256"), options.out / f"cuda-{options.distro}.pin"
+    checksum, stamp, pin_file = Path(f"{deb}.sha256"), Path(f"{deb}.inputs"), options.out / f"cuda-{distro}.pin"
     inputs = hashlib.sha256(Path(__file__).read_bytes() + requirements.read_bytes()).hexdigest()
-    stamp = Path(f"{deb}.inputs")
     if stamp.is_file() and stamp.read_text() == inputs and all(p.is_file() for p in (deb, checksum, pin_file)):
         print(f"{deb}: up to date")
         return
     require_tools()
     options.out.mkdir(parents=True, exist_ok=True)
-    packages = cuda_packages(options.cuda, driver, options.distro, wheel_files(requirements, options.cache))
     stamp.unlink(missing_ok=True)
+    packages = cuda_packages(options.cuda, driver, distro, wheel_files(requirements, options.cache / "cuda-wheels"))
     with tempfile.TemporaryDirectory(dir=options.out) as temporary:
-        repository = local_repository(name, version, options.distro, f"{major}-{minor}", packages)
+        repository = local_repository(name, version, distro, f"{major}-{minor}", packages)
         repository.build(Path(temporary), "none").replace(deb)
     write(checksum, f"{hashlib.sha256(deb.read_bytes()).hexdigest()}  {deb.name}\n".encode())
     write(pin_file, pin().encode())
     write(stamp, inputs.encode())
     print(f"{deb}: built, {deb.stat().st_size >> 20} MiB")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="Build CUDA deb local repositories in the shape of NVIDIA's.")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the result goes")
+    parser.add_argument("--cache", type=Path, required=True, metavar="DIR", help="where downloaded wheels are kept")
+    parser.add_argument("--distro", action="append", metavar="NAME", help="default: debian12 and debian13")
+    parser.add_argument("--cuda", default="13.0.2", choices=sorted(DRIVERS), help="default: %(default)s")
+    parser.add_argument("--driver", metavar="VERSION", help="default: the one that belongs to --cuda")
+    options = parser.parse_args(arguments)
+    for distro in options.distro or ("debian12", "debian13"):
+        build(options, distro)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,60 @@
+"""What `molecule test -s cuda_toolkit` expects: two releases from local repositories, and nothing else of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+Host = Any
+RELEASES = ("13.0", "13.1")
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_nvcc_is_the_release_that_was_asked_for(n1: Host, release: str) -> None:
+    assert f"release {release}," in n1.check_output("/usr/local/cuda-%s/bin/nvcc --version", release)
+
+
+def test_the_default_stays_where_it_was(n1: Host) -> None:
+    assert n1.file("/usr/local/cuda").linked_to == "/usr/local/cuda-13.0"
+    assert "release 13.0," in n1.check_output("bash -lc 'nvcc --version'")
+
+
+def test_a_program_is_compiled_and_finds_the_runtime_library(n1: Host) -> None:
+    source = r"#include <cstdio>\nint main() { int v = 0; cudaRuntimeGetVersion(&v); std::printf(\"%d\", v); }"
+    n1.check_output("printf '%s' > /tmp/version.cu", source)
+    n1.check_output("bash -lc 'nvcc --cudart shared -o /tmp/version /tmp/version.cu'")
+    assert n1.check_output("/tmp/version") == "13000"
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_package_of_a_release_is_held(n1: Host, release: str) -> None:
+    suffix = release.replace(".", "-")
+    query = "dpkg-query --show --showformat '${db:Status-Abbrev}|${Package}\\n' '*-%s' '*-%s-*' | grep ^.i"
+    states = n1.check_output(query, suffix, suffix).splitlines()
+    assert len(states) >= 8
+    assert all(line.startswith("hi") for line in states), states
+
+
+def test_nothing_of_the_repositories_is_left(n1: Host) -> None:
+    assert not n1.check_output("ls /var | grep cuda-repo || true")
+    assert not n1.check_output("ls /etc/apt/sources.list.d | grep cuda || true")
+    assert not n1.check_output("ls /usr/share/keyrings /var/cache | grep cuda || true")
+    assert n1.run("dpkg-query --show 'cuda-repo-*'").rc != 0
+
+
+def test_apt_works_and_an_upgrade_changes_nothing_of_cuda(n1: Host) -> None:
+    update = n1.run("apt-get update")
+    assert update.rc == 0, update.stderr
+    assert "cuda" not in update.stderr
+    assert "cuda" not in n1.check_output("apt-get --simulate dist-upgrade | grep ^Inst || true")
+
+
+def test_no_driver_and_no_floating_package_came_along(n1: Host) -> None:
+    for package in ("cuda", "cuda-drivers", "cuda-runtime-13-0", "cuda-toolkit", "nvidia-driver"):
+        assert not n1.package(package).is_installed, package
+
+
+def test_pins_are_in_place(n1: Host) -> None:
+    assert "Pin: release l=NVIDIA CUDA" in n1.file("/etc/apt/preferences.d/cuda-repository-pin-600").content_string
+    assert "Pin-Priority: -1" in n1.file("/etc/apt/preferences.d/60-gpuops-cuda-toolkit").content_string
