@@ -24,8 +24,6 @@ _LINK = re.compile(r"X|NV\d+|SYS|SOC|NODE|PHB|PXB|PIX|PSB")
 _WORD = re.compile(r"[A-Z][A-Z0-9!]*")  # a link, or a word that a later driver has for one
 _LEGEND = re.compile(r"\s*(NIC\d+):\s*([A-Za-z][\w.-]*)\s*")
 _LEGEND_ENTRY = re.compile(r"\s*(X|SYS|SOC|PIX)\s+=")
-_NVLINK_WORD = re.compile(r"[A-Z][A-Z0-9!]*")  # a link, or a word that a later driver has for one
-_LEGEND = re.compile(r"\s*NV#\s+=")
 _NVLINK_LEGEND = re.compile(r"\s*NV#\s+=")
 _CPUS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _OLD_WORDS = {"SOC": "SYS"}
@@ -84,7 +82,9 @@ def _matrix(names: list[str], rows: dict[str, list[str]]) -> dict[str, dict[str,
         return _link(cells[column]) if column < len(cells) else None
 
     return {
-        one: {other: cell(one, column) or cell(other, row) for column, other in enumerate(names)}
+        one: {
+            other: "X" if row == column else cell(one, column) or cell(other, row) for column, other in enumerate(names)
+        }
         for row, one in enumerate(names)
     }
 

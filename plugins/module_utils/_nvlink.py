@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import dataclass
 
 # Modules on a baseboard are always connected by NVLink. PCIe cards may be bridged (those named NVL are), most are not.
@@ -15,6 +14,7 @@ _CARD_NAMES = re.compile(r"PCIe|\bNVL\b", re.IGNORECASE)
 # Most links that a GPU of an architecture has: what a pair shows beyond is carried by switches.
 _MOST_LINKS = {"Pascal": 4, "Volta": 6, "Turing": 2, "Ampere": 12, "Hopper": 18, "Blackwell": 18}
 _GENERATIONS = {"Pascal": 1, "Volta": 2, "Turing": 2, "Ampere": 3, "Hopper": 4, "Blackwell": 5}
+_NVLINK = re.compile(r"NV([0-9]+)")
 MOST_BRIDGED = 3  # partners that a bridge of PCIe cards can give: NVL4
 _BY_NAME = (("P100", "Pascal"), ("V100", "Volta"), ("A100", "Ampere"), ("A800", "Ampere"), ("H100", "Hopper"))
 
@@ -46,7 +46,8 @@ def _count(link: str | None) -> int | None:
     """Links of one connection; null where the matrix has no answer."""
     if link is None:
         return None
-    return int(link[2:]) if link.startswith("NV") else 0
+    match = _NVLINK.fullmatch(link)
+    return int(match.group(1)) if match else 0
 
 
 def _links(gpus: list[list[str | None]], ignored: set[int]) -> dict[int, list[int]]:
@@ -59,12 +60,6 @@ def _links(gpus: list[list[str | None]], ignored: set[int]) -> dict[int, list[in
     return rows
 
 
-def _most_common(values: list[int]) -> int:
-    """The most common value, the greatest one of several."""
-    counts = Counter(values)
-    return max(counts, key=lambda value: (counts[value], value))
-
-
 def links_per_gpu(gpus: list[list[str | None]], boards: list[Board]) -> int:
     """Links of a healthy GPU of this host; 0 without NVLink.
 
@@ -74,7 +69,7 @@ def links_per_gpu(gpus: list[list[str | None]], boards: list[Board]) -> int:
     family = next((board.family for board in boards if board.family), None)
     most = _MOST_LINKS.get(family or "", max(_MOST_LINKS.values()))
     rows = [row for row in _links(gpus, set()).values() if any(row)]
-    return _most_common([sum(row) if sum(row) <= most else max(row) for row in rows]) if rows else 0
+    return max((sum(row) if sum(row) <= most else max(row) for row in rows), default=0)
 
 
 def generation(boards: list[Board]) -> int | None:
@@ -82,14 +77,14 @@ def generation(boards: list[Board]) -> int | None:
     return _GENERATIONS.get(family or "")
 
 
-def _culprits(deficits: dict[int, int]) -> set[int]:
-    """The GPUs that explain all missing links, those that miss most first.
+def _culprits(deficits: dict[int, int], weak: set[int]) -> set[int]:
+    """The GPUs that explain all missing links: the weak ones, then those that miss most.
 
     A lost connection shows in the rows of both its ends, so those of a dead GPU show in the rows of all its peers.
     """
-    named: set[int] = set()
-    left = dict(deficits)
-    while left and sum(left.values()) > sum(deficits[index] for index in named):
+    named = set(weak)
+    left = {index: deficit for index, deficit in deficits.items() if index not in named}
+    while left and sum(left.values()) > sum(deficits.get(index, 0) for index in named):
         worst = max(left.values())
         named |= {index for index, deficit in left.items() if deficit == worst}
         left = {index: deficit for index, deficit in left.items() if index not in named}
@@ -99,21 +94,18 @@ def _culprits(deficits: dict[int, int]) -> set[int]:
 def inactive(gpus: list[list[str | None]], boards: list[Board]) -> dict[int, str]:
     """GPUs that have fewer links than they should, with the evidence.
 
-    The yardstick is what most GPUs of the same product have. A GPU without any link is a fault only where all are
+    The yardstick is the GPU of the same product that has most. A GPU without any link is a fault only where all are
     connected by NVLink; a PCIe card without a bridge is none. GPUs in MIG mode have no links to others, and no verdict.
     """
     rows = _links(gpus, {index for index, board in enumerate(boards) if board.mig})
-    if not rows:
-        return {}
     # More partners than bridges can connect: a fabric, whatever the name says.
-    meshed = _most_common([sum(1 for count in row if count) for row in rows.values()]) > MOST_BRIDGED
+    meshed = any(sum(1 for count in row if count) > MOST_BRIDGED for row in rows.values())
     fabric = {index for index in rows if meshed or boards[index].fabric}
     sums = {index: sum(row) for index, row in rows.items() if any(row) or index in fabric}
-    names = {index: boards[index].name for index in sums}
-    expected = {
-        name: _most_common([total for index, total in sums.items() if names[index] == name]) for name in names.values()
-    }
-    dead = {index for index in sums if expected[names[index]] == 0}
-    deficits = {index: expected[names[index]] - total for index, total in sums.items()}
-    found = _culprits({index: deficit for index, deficit in deficits.items() if deficit > 0}) | dead
+    found: set[int] = set()
+    for name in {boards[index].name for index in sums}:
+        peers = [index for index in sums if boards[index].name == name]
+        most, best = max(sums[index] for index in peers), max(max(rows[index]) for index in peers)
+        weak = {index for index in peers if max(rows[index]) < best or most == 0}
+        found |= _culprits({index: most - sums[index] for index in peers if sums[index] < most}, weak)
     return {index: f"its connections are {' '.join(map(str, gpus[index]))}" for index in sorted(found)}
