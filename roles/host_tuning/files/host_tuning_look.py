@@ -1,0 +1,136 @@
+# Copyright: (c) 2026, the gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Say what can be tuned on this host. Reads only; prints one line of JSON.
+
+Argument: a JSON object {memlock, nofile}. Answer: {problems, limits: {memlock, nofile}, time_daemon, clock, grub, acs}.
+`limits`, `clock` and `grub` hold the reason why not; an empty word means that it can be done.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+from typing import Any
+
+TIME_DAEMONS = ("chrony", "systemd-timesyncd", "ntpsec", "ntp", "ntpd", "openntpd", "ptp4l")
+CAP_SYS_TIME = 25
+ACS_CAPABILITY = 0x000D
+ACS_REDIRECT = {2: "ReqRedir", 3: "CmpltRedir", 4: "UpstreamFwd"}  # SrcValid alone redirects nothing
+PCI = "/sys/bus/pci/devices"
+
+
+def read(path: str) -> str:
+    """Text of a file, empty where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def run(*argv: str) -> str:
+    """What a command prints; empty where there is no such command."""
+    try:
+        return subprocess.run(argv, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return ""
+
+
+def limit_refused(name: str, wanted: str) -> str:
+    """The kernel's words if root cannot set a limit: PAM may refuse logins over such a limit."""
+    done = subprocess.run(["prlimit", f"--{name}={wanted}", "true"], capture_output=True, text=True, check=False)
+    return done.stderr.strip().rpartition(": ")[2]
+
+
+def clock(container: str) -> str:
+    """Why the clock of this host is not ours to keep."""
+    if container:
+        return f"clock: this is a container ({container}), the clock is its host's"
+    capabilities = re.search(r"(?m)^CapEff:\s*([0-9a-f]+)", read("/proc/self/status"))
+    if capabilities and not int(capabilities.group(1), 16) >> CAP_SYS_TIME & 1:
+        return "clock: not permitted to set it (no CAP_SYS_TIME)"
+    return ""
+
+
+def grub() -> str:
+    """Why the kernel command line cannot be set here."""
+    if not shutil.which("update-grub", path="/usr/sbin:/sbin:/usr/bin"):
+        return "kernel command line: no GRUB here (update-grub is missing)"
+    return "" if os.path.exists("/boot/grub/grub.cfg") else "kernel command line: GRUB has no /boot/grub/grub.cfg"
+
+
+def acs_bits(config: bytes) -> list[str]:
+    """The active ACS bits in a PCI configuration space that send peer traffic up through the root complex."""
+    at = 0x100
+    for _ in range(48):  # more capabilities do not fit; a broken list may run in a circle
+        if at < 0x100 or at + 8 > len(config):
+            break
+        (header,) = struct.unpack_from("<I", config, at)
+        if header & 0xFFFF == ACS_CAPABILITY:
+            (control,) = struct.unpack_from("<H", config, at + 6)
+            return [name for bit, name in ACS_REDIRECT.items() if control >> bit & 1]
+        at = header >> 20
+    return []
+
+
+def bridges_above(devices: list[str]) -> list[str]:
+    """PCI addresses of everything between these devices (their paths in sysfs) and the root."""
+    address = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+    parents = (os.path.realpath(device).split("/")[:-1] for device in devices)
+    return sorted({name for words in parents for name in words if address.fullmatch(name)})
+
+
+def acs(container: str) -> list[str]:
+    """A line on the bridges that redirect traffic between NVIDIA GPUs; nothing with fewer than two GPUs."""
+    devices = [path for path in glob.glob(f"{PCI}/*") if read(f"{path}/vendor").strip() == "0x10de"]
+    gpus = [path for path in devices if read(f"{path}/class").startswith("0x03")]
+    if container or len(gpus) < 2:
+        return []
+    redirecting = []
+    for bridge in bridges_above(gpus):
+        try:
+            with open(f"{PCI}/{bridge}/config", "rb") as file:
+                if acs_bits(file.read()):
+                    redirecting.append(bridge)
+        except OSError:
+            continue
+    if not redirecting:
+        return []
+    rest = f" and {len(redirecting) - 4} more" if len(redirecting) > 4 else ""
+    return [
+        f"PCIe ACS: {', '.join(redirecting[:4])}{rest} send traffic between GPUs through the root complex, "
+        "which is slow or hangs; turn ACS off in the firmware"
+    ]
+
+
+def look(request: dict[str, Any]) -> dict[str, Any]:
+    """The whole answer; see the top of this file."""
+    container = run("systemd-detect-virt", "--container").replace("none", "")
+    problems = ["the role needs root on the host; set become: true"] if os.geteuid() else []
+    most = int(read("/proc/sys/fs/nr_open") or 0)
+    if most and request["nofile"] > most:
+        problems.append(f"host_tuning_nofile is {request['nofile']}, more than this kernel's fs.nr_open ({most})")
+    memlock = request["memlock"]
+    active = [name for name in TIME_DAEMONS if run("systemctl", "is-active", name) == "active"]
+    return {
+        "problems": problems,
+        "limits": {
+            "memlock": limit_refused("memlock", memlock if memlock == "unlimited" else str(int(memlock) * 1024)),
+            "nofile": limit_refused("nofile", str(request["nofile"])),
+        },
+        "time_daemon": active[0] if active else "",
+        "clock": clock(container),
+        "grub": grub(),
+        "acs": acs(container),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(look(json.loads(sys.argv[1]))))
