@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 
 from . import network
@@ -42,9 +43,10 @@ def upstream_proxy() -> str | None:
     """The HTTP proxy that this machine uses for packages, if any."""
     if os.environ.get("http_proxy"):
         return os.environ["http_proxy"]
-    done = subprocess.run(
-        ["apt-config", "shell", "P", "Acquire::http::Proxy"], check=False, capture_output=True, text=True
-    )
+    if not shutil.which("apt-config"):
+        return None
+    words = ["apt-config", "shell", "P", "Acquire::http::Proxy"]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
     value = done.stdout.strip().partition("=")[2].strip("'\"")
     return value if value.startswith("http") else None
 

@@ -68,13 +68,14 @@ def cgroup_commands(mounts: dict[str, str], own_cgroups: str) -> list[str]:
     return commands
 
 
-# Prints the mounts that / is on here and at the true root of our mount namespace, where entering it leads.
+# Prints the mount and inode that / is here, and at the true root of our mount namespace, where entering it leads.
 ROOTS = """\
 import ctypes, os
 def root():
     number = os.open("/", os.O_RDONLY)
     with open(os.open(str(number), os.O_RDONLY, dir_fd=infos)) as info:
-        return next(line.split()[1] for line in info if line.startswith("mnt_id"))
+        mount = next(line.split()[1] for line in info if line.startswith("mnt_id"))
+    return f"{mount}:{os.fstat(number).st_ino}"
 infos, space = os.open("/proc/self/fdinfo", os.O_RDONLY), os.open("/proc/self/ns/mnt", os.O_RDONLY)
 here = root()
 print(here, root() if ctypes.CDLL(None).setns(space, 0) == 0 else here)
