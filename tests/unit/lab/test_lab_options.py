@@ -35,15 +35,26 @@ def test_the_environment_names_the_lab(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
-    [[], ["fly"], ["up", "--nodes", "0"], ["up", "--nodes", "many"], ["up", "--suite", "jessie"],
-     ["up", "--name", "../x"], ["down", "--all", "--name", "a"], ["up", "--gpus", "h100x9000"], ["fault", "n1"], ["fault", "n1", "ecc"],
-     ["fault", "n1", "--clear", "ecc=1"], ["artifacts", "moon"]],
-)  # fmt: skip
-def test_what_it_does_not_know_ends_with_2(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    "line",
+    [
+        "",
+        "fly",
+        "up --nodes 0",
+        "up --nodes many",
+        "up --suite jessie",
+        "up --name ../x",
+        "up --gpus h100x9000",
+        "down --all --name a",
+        "fault n1",
+        "fault n1 ecc",
+        "fault n1 --clear ecc=1",
+        "artifacts moon",
+    ],
+)
+def test_what_it_does_not_know_ends_with_2(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUOPS_CACHE", str(tmp_path))
     with pytest.raises(SystemExit) as stop:
-        sys.exit(cli.main(words))
+        sys.exit(cli.main(line.split()))
     assert stop.value.code == 2
 
 
