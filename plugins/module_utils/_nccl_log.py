@@ -68,6 +68,7 @@ class _Run:
     mixed: bool = False
     failures: set[str] = field(default_factory=set)
     ending: bool = False
+    broken: bool = False
 
     @property
     def closed(self) -> bool:
@@ -75,8 +76,8 @@ class _Run:
 
     @property
     def printing(self) -> bool:
-        """Whether results were printed: what begins after that is another run."""
-        return self.closed or bool(self.rows)
+        """Whether results or failures were printed: what begins after that is another run."""
+        return self.closed or self.broken or bool(self.rows)
 
     @property
     def complete(self) -> bool:
@@ -251,9 +252,11 @@ class _Reader:
                 method(self, line, match)
                 return
         layout = read_header(line.text)
+        run = self._current.get(line.stream)
+        in_table = run is not None and run.layout is not None and not run.closed
         if layout is not None:
             self._header(line, layout)
-        elif begins_row(text) or (continues_row(text) and line.stream in self._current):
+        elif begins_row(text, in_table) or (in_table and continues_row(text)):
             self._row(line)
         else:
             self._read_words(line)
@@ -267,8 +270,10 @@ class _Reader:
         failures = failures_in(line.text)
         ending = ENDINGS.search(line.text) is not None
         if self.runs:
-            self.runs[-1].failures.update(failures)
-            self.runs[-1].ending = self.runs[-1].ending or ending
+            run = self.runs[-1]
+            run.failures.update(failures)
+            run.ending = run.ending or ending
+            run.broken = run.broken or bool(failures)
         else:
             self._homeless.update(failures)
             self._homeless_ending = self._homeless_ending or ending

@@ -17,11 +17,12 @@ from typing import Any
 
 _ALIASES = {"bytes": "size", "N": "count", "op": "redop", "res": "error", "cputime": "time", "wrong": "#wrong"}
 _FIGURE = r"(?:\d+(?:\.\d+)?(?:e[+-]?\d+)?|-?nan|-?inf)"
+_OPERATIONS = "sum|prod|max|min|avg|mulsum|all|none"
 _CELLS = {
     "size": r"\d+",
     "count": r"\d+",
-    "type": r"[a-z][a-z0-9_]*",
-    "redop": r"[a-z][a-z0-9_]*",
+    "type": rf"(?!(?:{_OPERATIONS})\b)[a-z][a-z0-9_]*",
+    "redop": _OPERATIONS,
     "root": r"-?\d+",
     "time": _FIGURE,
     "algbw": _FIGURE,
@@ -36,6 +37,7 @@ _CELLS = {
 }
 _HEAD = ("size", "count", "type", "redop", "root")
 _BEGINNING = re.compile(r"\s*\d+\s+\d+\s+[a-z]")
+_NUMBER_FIRST = re.compile(r"\s*\d+\s+[a-z\d]")
 _REMAINDER = re.compile(r"\s*(?:(?:-?\d[\d.e+-]*|N/A|nan|inf)(?:\s+|$))+")
 
 
@@ -58,8 +60,8 @@ def _expression(columns: tuple[str, ...]) -> re.Pattern[str]:
     for place, name in enumerate(columns):
         blank = r"\s*" if place == 0 else r"\s+"
         cell = f"{blank}({_CELLS[name]})"
-        # Left blank by old releases for collectives without an operation. It cannot be taken for a number.
-        parts.append(f"(?:{cell})?" if name == "redop" else cell)
+        # Left blank by old releases for collectives without an operation. It cannot be taken for a type or a number.
+        parts.append(f"(?:{cell})?" if name == "redop" and "root" not in columns else cell)
     return re.compile("".join(parts) + r"\s*")
 
 
@@ -85,8 +87,9 @@ def read_header(text: str) -> Layout | None:
     return _layout(names, len(text.rstrip()))
 
 
-def begins_row(text: str) -> bool:
-    return _BEGINNING.match(text) is not None
+def begins_row(text: str, in_table: bool) -> bool:
+    """Whether a line can only be the beginning of a row, or some number inside of a table."""
+    return (_NUMBER_FIRST if in_table else _BEGINNING).match(text) is not None
 
 
 def continues_row(text: str) -> bool:
