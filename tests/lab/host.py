@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -34,6 +35,8 @@ NEEDED: dict[str, tuple[str, ...]] = {
 
 # Raised while labs are up: every systemd takes about five inotify instances.
 SETTINGS = {"fs/inotify/max_user_instances": 1024, "net/ipv4/ip_forward": 1}
+# Counters and places that the kernel itself moves.
+UNSTEADY = {"ns_last_pid", "pty", "drop_caches", "compact_memory", "sched_domain", "perf_event_max_sample_rate"}
 
 
 def present(name: str) -> bool:
@@ -73,17 +76,33 @@ def install_missing(more: dict[str, tuple[str, ...]]) -> None:
         raise LabError(f"apt-get installed {' '.join(packages)}, but nothing is found of: {' '.join(still)}")
 
 
-def prepare(machine: Path) -> None:
+def kernel_settings(root: Path = Path("/proc/sys")) -> dict[str, str]:
+    """The settings that are one for the machine and that a privileged container can change: kernel, vm and fs."""
+    found = {}
+    for part in ("kernel", "vm", "fs"):
+        for directory, inner, names in os.walk(root / part):
+            inner[:] = [name for name in inner if name not in ("binfmt_misc", "random", "keys")]
+            for name in names:
+                path = Path(directory, name)
+                if name not in UNSTEADY and path.stat().st_mode & 0o644 == 0o644:
+                    with contextlib.suppress(OSError):
+                        found[str(path.relative_to(root))] = path.read_text()
+    return found
+
+
+def prepare(machine: Path, *, privileged: bool) -> None:
     """Raise kernel settings that are too low. What was there before is kept for `restore`, until the next boot."""
     record = machine / "before.json"
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     before = json.loads(record.read_text()) if record.exists() else {}
     if before.get("boot") != boot:
         before = {"boot": boot, "settings": {}, "firewall": firewall.snapshot()}
+    if privileged:
+        before["settings"] = {**kernel_settings(), **before["settings"]}
     for name, wanted in SETTINGS.items():
         path = Path("/proc/sys") / name
-        value = int(path.read_text())
-        if value < wanted:
+        value = path.read_text()
+        if int(value) < wanted:
             before["settings"].setdefault(name, value)
             record.write_text(json.dumps(before))
             try:
@@ -100,5 +119,8 @@ def restore(machine: Path) -> None:
         before = json.loads(record.read_text())
         firewall.restore(before["firewall"])
         for name, value in before["settings"].items():
-            (Path("/proc/sys") / name).write_text(f"{value}\n")
+            path = Path("/proc/sys") / name
+            with contextlib.suppress(OSError):
+                if path.read_text() != str(value):
+                    path.write_text(str(value))
         record.unlink()

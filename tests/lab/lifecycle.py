@@ -63,7 +63,7 @@ def build(podman: Podman, lab: Lab, options: Options) -> None:
     with locked(MACHINE / "lock"):
         with stage("packages of this machine"):
             host.install_missing(nodes.simulator().PACKAGES if options.gpus != "none" else {})
-            host.prepare(MACHINE)
+            host.prepare(MACHINE, privileged=options.privileged)
             podman.open()
         clear(podman, lab)
         with stage(f"base image {options.suite}"):

@@ -23,6 +23,7 @@ from pathlib import Path
 from .paths import LabError
 
 CGROUP = Path("/sys/fs/cgroup")
+MOUNTS = Path("/proc/self/mountinfo")
 # podman, netavark and crun keep state there whatever their settings; the lab has its own.
 PRIVATE = ("/run/netns", "/run/containers/networks", "/run/crun")
 
@@ -86,6 +87,16 @@ def in_chroot() -> bool:
     """True when our root directory is not the root of our mount namespace."""
     done = subprocess.run([sys.executable, "-c", ROOTS], check=False, capture_output=True, text=True)
     return len(set(done.stdout.split())) == 2
+
+
+def cgroup_removal(run: Path, own_cgroups: str) -> str:
+    """Shell commands that remove podman's empty cgroups. Hierarchies that a privileged systemd added go with them."""
+    names = [line.split(":")[1] for line in own_cgroups.splitlines() if not line.startswith("0:")]
+    lines = [f"mkdir -p {run}/cgroup", "clean() { find $1/libpod_parent -depth -type d -exec rmdir {} +; }"]
+    for name in names:
+        option = f"none,{name}" if name.startswith("name=") else name
+        lines.append(f"mount -t cgroup -o {option} cgroup {run}/cgroup && clean {run}/cgroup; umount {run}/cgroup")
+    return "\n".join([*lines, f"[ -e {CGROUP}/cgroup.procs ] && clean {CGROUP}", "true"])
 
 
 def setup_script(run: Path, mounts: dict[str, str], own_cgroups: str, *, chroot: bool) -> str:
@@ -153,10 +164,10 @@ class Namespace:
         """Make the namespace unless it is there. Without it nothing runs: files of the last one are stale."""
         if self.holder():
             return
-        shutil.rmtree(self.run, ignore_errors=True)
+        self._wipe()
         self.run.mkdir(parents=True)
         ready = self.run / "ready"
-        mounts = mount_points(Path("/proc/self/mountinfo").read_text())
+        mounts = mount_points(MOUNTS.read_text())
         own = Path("/proc/self/cgroup").read_text()
         script = setup_script(self.run, mounts, own, chroot=in_chroot())
         log = self.run / "holder.log"
@@ -175,16 +186,25 @@ class Namespace:
 
     def close(self) -> None:
         """End every process of the namespace, and with them all its mounts."""
+        removal = cgroup_removal(self.run, Path("/proc/self/cgroup").read_text())
+        subprocess.run([*self.prefix(), "sh", "-c", removal], check=False, capture_output=True)
         while pid := self.holder():
             os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
             while _namespace(pid):
                 time.sleep(0.01)
-        shutil.rmtree(self.run, ignore_errors=True)
+        self._wipe()
         for directory in (*PRIVATE, "/run/containers"):
             with contextlib.suppress(OSError):
                 os.rmdir(directory)
+
+    def _wipe(self) -> None:
+        """Remove the run directory; never through a mount, which could be the whole machine's root."""
+        mounted = [point for point in mount_points(MOUNTS.read_text()) if point.startswith(f"{self.run}/")]
+        if mounted:
+            raise LabError(f"{mounted[0]} is still mounted; type: umount {mounted[0]}")
+        shutil.rmtree(self.run, ignore_errors=True)
 
     def prefix(self) -> list[str]:
         """Words to put before a command that shall run inside."""
