@@ -70,7 +70,8 @@ def install_missing(more: dict[str, tuple[str, ...]]) -> None:
             command, env=environment, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         if done.returncode:
-            raise LabError(f"{' '.join(command)} failed:\n{done.stdout[-3000:]}")
+            hint = "\nThe lab needs Debian 12, Ubuntu 24.04 or newer." if "netavark" in done.stdout else ""
+            raise LabError(f"{' '.join(command)} failed:\n{done.stdout[-3000:].strip()}{hint}")
     still = missing(needed)
     if still:
         raise LabError(f"apt-get installed {' '.join(packages)}, but nothing is found of: {' '.join(still)}")

@@ -24,11 +24,13 @@ def limits() -> tuple[int, int]:
 
 
 def containers_conf(cache: Path, run: Path, *, systemd: bool) -> str:
+    """A host is a whole system whose services confine themselves: podman's AppArmor profile would forbid them that."""
     files, processes = limits()
     return f"""\
 [containers]
 default_ulimits = ["nofile={files}:{files}", "nproc={processes}:{processes}"]
 log_driver = "k8s-file"
+apparmor_profile = "unconfined"
 pids_limit = 0
 [engine]
 runtime = "crun"
