@@ -10,20 +10,18 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from .paths import LabError
+from .paths import LabError, locked
 
 NAMES = ("cuda_repo", "nccl_tests", "wheels")
 
 
 def build(cache: Path, names: Iterable[str]) -> None:
-    """Run each builder; they do nothing when their result is there already."""
-    for name in names:
-        script = Path(__file__).parent / name / "build.py"
-        if not script.exists():
-            print(f"  {name}: no builder in this checkout, skipped")
-            continue
-        output = cache / "artifacts" / name
-        output.mkdir(parents=True, exist_ok=True)
-        done = subprocess.run([sys.executable, str(script), "--out", str(output), "--cache", str(cache)], check=False)
-        if done.returncode:
-            raise LabError(f"{script} failed ({done.returncode})")
+    """Run each builder, for one lab command at a time; they do nothing when their result is there already."""
+    with locked(cache / "locks" / "artifacts"):
+        for name in names:
+            output = cache / "artifacts" / name
+            output.mkdir(parents=True, exist_ok=True)
+            script = Path(__file__).parent / name / "build.py"
+            words = [sys.executable, str(script), "--out", str(output), "--cache", str(cache)]
+            if subprocess.run(words, check=False).returncode:
+                raise LabError(f"{' '.join(words)} failed")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Sequence
 
@@ -184,7 +185,7 @@ def main(words: Sequence[str]) -> int:
     ]
     try:
         return command(arguments)
-    except (LabError, RuntimeError) as error:
+    except (LabError, RuntimeError, OSError, subprocess.SubprocessError) as error:
         print(f"lab: {error}", file=sys.stderr)
         return 1
     except ValueError as error:  # a fault that there is not

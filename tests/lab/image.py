@@ -68,5 +68,14 @@ def ensure(podman: Podman, suite: str) -> str:
     if built or not podman.image_exists(name):
         changes = ["--change", 'CMD ["/sbin/init"]', "--change", "STOPSIGNAL SIGRTMIN+3"]
         podman.call("import", *changes, str(archive), name)
-        podman.call("image", "prune", "-f", check=False)
+        prune(podman, name)
     return name
+
+
+def prune(podman: Podman, keep: str) -> None:
+    """Remove images of other recipes; podman keeps those that a lab still uses."""
+    repository = keep.rpartition(":")[0]
+    listed = podman.call("images", "--format", "{{.Repository}}:{{.Tag}}", "--filter", f"reference={repository}").stdout
+    for old in set(listed.split()) - {keep}:
+        podman.call("rmi", old, check=False)
+    podman.call("image", "prune", "-f", check=False)

@@ -12,4 +12,5 @@ sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from tests.lab.cli import main  # noqa: E402
 
+sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # in order with what builders print
 sys.exit(main(sys.argv[1:]))

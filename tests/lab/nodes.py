@@ -140,6 +140,7 @@ def ssh_words(lab: Lab, host: str, *command: str) -> list[str]:
 
 
 def _login(lab: Lab, host: str) -> None:
-    done = subprocess.run(ssh_words(lab, host, "true"), check=False, capture_output=True, text=True, timeout=60)
+    words = ["timeout", "60", *ssh_words(lab, host, "true")]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
     if done.returncode:
         raise LabError(f"{host} runs but ssh does not let us in: {done.stderr.strip()}")
