@@ -1,0 +1,102 @@
+"""What Prometheus knows of the lab, asked through its API; a fault of a simulated GPU on the way to an alert."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+PROJECT = Path(__file__).parents[2]
+Sample = dict[str, Any]
+
+
+def ask(ctl: Any, path: str) -> Any:
+    return json.loads(ctl.check_output(f"curl -sf 'http://127.0.0.1:9090/api/v1/{path}'"))["data"]
+
+
+def query(ctl: Any, expression: str) -> list[tuple[Sample, float]]:
+    return [(r["metric"], float(r["value"][1])) for r in ask(ctl, f"query?query={quote(expression)}")["result"]]
+
+
+def eventually(get: Callable[[], Any], good: Callable[[Any], bool], seconds: float = 60) -> Any:
+    """What get returns as soon as it is good; the last one after that many seconds."""
+    deadline = time.monotonic() + seconds
+    while not good(value := get()) and time.monotonic() < deadline:
+        time.sleep(1)
+    return value
+
+
+def fault(*words: str) -> None:
+    name = os.environ.get("GPUOPS_LAB_NAME", "lab")
+    subprocess.run(["./run", "lab", "fault", "--name", name, *words], cwd=PROJECT, check=True, capture_output=True)
+
+
+def test_every_target_is_up_by_its_name(ctl: Any) -> None:
+    targets = ask(ctl, "targets?state=active")["activeTargets"]
+    health = {t["labels"]["instance"]: t["health"] for t in targets if t["labels"]["job"] == "node"}
+    assert health == {"ctl": "up", "n1": "up", "n2": "up"}
+
+
+def test_services_are_enabled_and_alive(ctl: Any, n1: Any) -> None:
+    assert ctl.service("prometheus").is_enabled
+    for unit in ("prometheus-node-exporter", "gpuops-gpu-metrics.timer"):
+        assert n1.service(unit).is_running
+        assert n1.service(unit).is_enabled
+
+
+def test_gpus_of_a_node_with_a_driver(ctl: Any) -> None:
+    assert query(ctl, 'gpuops_gpu_count{instance="n1"}')[0][1] == 4
+    names = {m["name"] for m, _ in query(ctl, 'gpuops_gpu_info{instance="n1"}')}
+    assert names == {"NVIDIA A100-SXM4-80GB"}
+    temperatures = query(ctl, 'gpuops_gpu_temperature_celsius{instance="n1"}')
+    assert sorted(m["gpu"] for m, _ in temperatures) == ["0", "1", "2", "3"]
+    assert all(20 < value < 60 for _, value in temperatures)
+    assert len(query(ctl, 'gpuops_gpu_utilization_ratio{instance="n1"}')) == 4
+
+
+def test_a_node_without_a_driver_says_so(ctl: Any) -> None:
+    states = {m["instance"]: m["state"] for m, _ in query(ctl, "gpuops_gpu_state")}
+    assert states == {"n1": "ok", "n2": "no_driver"}
+    assert query(ctl, 'gpuops_gpu_pci_count{instance="n2"}')[0][1] == 4
+
+
+def test_a_sick_gpu_becomes_an_alert(ctl: Any) -> None:
+    def alerts() -> list[str]:
+        found = ask(ctl, "alerts")["alerts"]
+        return [a["annotations"]["summary"] for a in found if a["labels"]["alertname"] == "GpuProblem"]
+
+    fault("n1", "row_remap_failed=2")
+    try:
+        assert eventually(alerts, lambda a: a != []) == ["n1: row_remap_failed on GPU 2"]
+    finally:
+        fault("n1", "--clear")
+    assert eventually(alerts, lambda a: a == []) == []
+
+
+def test_a_driver_that_does_not_answer_does_not_stop_the_timer(ctl: Any) -> None:
+    def state() -> list[str]:
+        return [m["state"] for m, _ in query(ctl, 'gpuops_gpu_state{instance="n1"}')]
+
+    fault("n1", "not_loaded=1")
+    try:
+        assert eventually(state, lambda s: s == ["driver_not_loaded"]) == ["driver_not_loaded"]
+    finally:
+        fault("n1", "--clear")
+    assert eventually(state, lambda s: s == ["ok"]) == ["ok"]
+
+
+def test_prometheus_listens_on_loopback_only(ctl: Any) -> None:
+    assert ctl.socket("tcp://127.0.0.1:9090").is_listening
+    assert not ctl.socket("tcp://0.0.0.0:9090").is_listening
+
+
+def test_the_rules_pass_promtool(ctl: Any) -> None:
+    assert "SUCCESS" in ctl.check_output("promtool check config /etc/prometheus/prometheus.yml")
+    groups = {g["name"]: [r["health"] for r in g["rules"]] for g in ask(ctl, "rules")["groups"]}
+    assert groups["gpuops"]
+    assert set(groups["gpuops"]) == {"ok"}
