@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Compares the settings of Ethernet links with the wanted ones, applies, reads back, and undoes when nobody confirms.
 
-Private to this collection: the module ethernet_links and the program gpuops_ethernet.py share it, which udev calls
+Private to this collection: the module ethernet_links and the program of the role ethernet share it, which udev calls
 for each link that appears, without Ansible. Wanted state:
 {"interfaces": [{"name" | "mac" | "pci" | "driver" | "rdma": ..., "mtu": 9000, "ring": {"rx": "max"}, "channels": {},
 "pause": {}, "offloads": {}, "coalesce": {}, "roce": {}}], "protected": [MAC], "allow_restart": bool,
@@ -144,7 +144,7 @@ def arm_rollback(changes: list[Change], seconds: int, program: str) -> str:
     RESTORE_FILE.write_text(json.dumps(undo))
     rc, _, err = run(
         *("systemd-run", "--collect", f"--unit={ROLLBACK_UNIT}", f"--on-active={seconds}s"),
-        *("--timer-property=AccuracySec=1s", "/usr/bin/python3", program, "restore"),
+        *("--timer-property=AccuracySec=1s", program, "restore"),
     )
     if rc != 0:
         RESTORE_FILE.unlink()

@@ -14,7 +14,7 @@ description:
   - A setting that the driver refuses or does not have is reported in RV(skipped) with the driver's own words.
   - A change that restarts a link waits for consent (O(allow_restart)) while the link has a carrier.
   - The link that carries the Ansible connection is left alone unless O(allow_connection) is set. Then a timer of
-    systemd undoes the change after O(rollback_after) seconds, unless C(gpuops_ethernet.py confirm) is called before.
+    systemd undoes the change after O(rollback_after) seconds, unless the program is called with C(confirm) before.
   - Changes the running system only. The role M(gpuops.cluster.ethernet#role) makes it persistent.
 version_added: 1.0.0
 author:
@@ -51,7 +51,7 @@ options:
   program:
     description: Program on the host that undoes a change when it is called with C(restore).
     type: path
-    default: /usr/local/lib/gpuops/gpuops_ethernet.py
+    default: /usr/local/lib/gpuops/ethernet
 """
 
 EXAMPLES = r"""
@@ -112,7 +112,7 @@ def main() -> None:
             "allow_restart": {"type": "bool", "default": False},
             "allow_connection": {"type": "bool", "default": False},
             "rollback_after": {"type": "int", "default": 60},
-            "program": {"type": "path", "default": "/usr/local/lib/gpuops/gpuops_ethernet.py"},
+            "program": {"type": "path", "default": "/usr/local/lib/gpuops/ethernet"},
         },
         supports_check_mode=True,
     )

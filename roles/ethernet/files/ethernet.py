@@ -3,26 +3,28 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Settings of Ethernet links, on the host itself. Installed by the role ethernet of gpuops.cluster.
 
-  appear LINK   apply /etc/gpuops/ethernet.json to a link that has just appeared (udev calls this)
-  restore       undo the last change of the link that carried the Ansible connection (a timer calls this)
-  confirm       keep that change
+appear LINK   apply /etc/gpuops/ethernet.json to a link that has just appeared (udev calls this)
+restore       undo the last change of the link that carried the Ansible connection (a timer calls this)
+confirm       keep that change
 """
+
+from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
-sys.path.insert(0, "/usr/local/lib/gpuops")
 from ansible_collections.gpuops.cluster.plugins.module_utils import _ethernet_links as engine
 
 CONFIG = "/etc/gpuops/ethernet.json"
 
 
-def appear(link: str) -> dict:
+def appear(link: str) -> dict[str, Any]:
     with open(CONFIG, encoding="utf-8") as file:
         return engine.converge({**json.load(file), "only": link}, apply=True)
 
 
-def main(words: list) -> dict:
+def main(words: list[str]) -> dict[str, Any]:
     if len(words) == 2 and words[0] == "appear":
         return appear(words[1])
     if words == ["restore"]:
