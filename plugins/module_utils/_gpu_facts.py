@@ -109,6 +109,11 @@ def _host_problems(sources: Sources, verdict: Verdict) -> list[dict[str, Any]]:
     """Problems of the host as a whole, and those that a sentence tells about a GPU."""
     problems = []
     index_of = {device.facts["pci"]: device.facts["index"] for device in sources.devices if device.facts["pci"]}
+    told = {remark.address for remark in verdict.remarks}
+    for function in sources.pci:
+        if function.lost and function.address not in told:
+            detail = f"{function.address} has fallen off the bus: its configuration space reads as ones"
+            problems.append(_gpu_health.problem("gpu_lost", index_of.get(function.address), detail))
     for remark in verdict.remarks:
         problems.append(_gpu_health.problem(remark.code, index_of.get(remark.address), remark.detail))
     if sources.report.damage:

@@ -16,6 +16,7 @@ _REFUSALS = {
     "gpu_lost": "GPU is lost",
     "unknown_error": "Unknown Error",
     "not_permitted": "Insufficient Permissions",
+    "inforom_corrupt": "Corrupted infoROM",
 }
 
 
@@ -70,6 +71,11 @@ def _fabric(device: Device) -> Iterator[tuple[str, str]]:
         yield "fabric_not_ready", f"NVLink fabric: {', '.join(device.fabric)}"
 
 
+def _inforom(device: Device) -> Iterator[tuple[str, str]]:
+    if device.inforom:
+        yield "inforom_corrupt", f"the infoROM is corrupted: {', '.join(device.inforom)}"
+
+
 def _action(device: Device) -> Iterator[tuple[str, str]]:
     if device.action is not None:
         yield "xid", f"the driver asks for an action after an error: {device.action}"
@@ -90,6 +96,7 @@ RULES: tuple[Callable[[Device], Iterator[tuple[str, str]]], ...] = (
     _pages,
     _throttling,
     _mig,
+    _inforom,
     _fabric,
     _action,
     _pcie_generation,

@@ -32,6 +32,7 @@ class Device:
 
     facts: dict[str, Any]
     refused: dict[str, list[str]]  # problem code -> fields whose value was replaced by that sentence
+    inforom: list[str]  # parts of the infoROM that are corrupted
     fabric: list[str]  # what keeps the NVLink fabric of this GPU from being ready
     action: str | None  # what the driver asks for: reset, reboot, …
     busy: bool
@@ -152,6 +153,14 @@ def _fabric(values: Values) -> list[str]:
     return found
 
 
+def _inforom(node: Node) -> list[str]:
+    """Parts of the infoROM whose version reads as a corruption."""
+    values = Values(node)
+    for part in ("img_version", "oem_object", "ecc_object", "pwr_object"):
+        values.text(f"inforom_version/{part}")
+    return values.refused.get("inforom_corrupt", [])
+
+
 def _busy(values: Values, reasons: list[str]) -> bool:
     """Whether the GPU is at work, so that its link must run at full speed. In doubt it is not."""
     if values.text("performance_state") not in {"P0", "P1", "P2", "P3"} or "gpu_idle" in reasons:
@@ -198,6 +207,7 @@ def describe(index: int, node: Node) -> Device:
     return Device(
         facts=facts,
         refused=values.refused,
+        inforom=_inforom(node),
         fabric=_fabric(other),
         action=_action(other),
         busy=_busy(other, reasons),

@@ -17,6 +17,7 @@ _SENTENCES: tuple[tuple[re.Pattern[str], str | None], ...] = tuple(
     for pattern, code in (
         (r"gpu is lost", "gpu_lost"),
         (r"fallen off the bus", "gpu_lost"),
+        (r"corrupted inforom|inforom is corrupt(ed)?", "inforom_corrupt"),
         (r"unknown error", "unknown_error"),
         (r"err!", "unknown_error"),
         (r"gpu requires reset|reset required", "unknown_error"),
@@ -58,7 +59,7 @@ class Values:
             if not is_sentence:
                 return raw
             if code is not None:
-                self.refused.setdefault(code, []).append(path.rsplit("/", maxsplit=1)[-1])
+                self.refused.setdefault(code, []).append(path)
         return None
 
     def number(self, *paths: str) -> float | None:

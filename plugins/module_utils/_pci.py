@@ -97,6 +97,7 @@ class PciFunction:
     pci_class: str
     numa_node: int | None
     cpus: str | None
+    lost: bool
 
     def fact(self) -> dict[str, object]:
         return {
@@ -105,6 +106,15 @@ class PciFunction:
             "class": self.pci_class,
             "numa_node": self.numa_node,
         }
+
+
+def _fell_off(folder: str) -> bool:
+    """Whether a device has fallen off the bus: its configuration space then reads as ones. What sysfs cached stays."""
+    try:
+        with open(os.path.join(folder, "config"), "rb") as stream:
+            return stream.read(4) == b"\xff" * 4
+    except OSError:
+        return False
 
 
 def nvidia_functions(sysfs_root: str) -> tuple[list[PciFunction], int]:
@@ -121,7 +131,7 @@ def nvidia_functions(sysfs_root: str) -> tuple[list[PciFunction], int]:
         if pci_class.startswith(GPU_CLASSES):
             device_id = read(folder, "device") or ""
             cpus = read(folder, "local_cpulist") or None
-            gpus.append(PciFunction(address, device_id, pci_class, numa_node(folder), cpus))
+            gpus.append(PciFunction(address, device_id, pci_class, numa_node(folder), cpus, _fell_off(folder)))
         elif pci_class.startswith(NVSWITCH_CLASS):
             switches += 1
     return sorted(gpus, key=lambda gpu: (len(gpu.address), gpu.address)), switches

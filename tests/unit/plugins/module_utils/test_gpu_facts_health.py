@@ -44,6 +44,7 @@ LOAD = {"performance_state": "P0", "gpu_util": "97 %", "clocks_event_reason_gpu_
         ({"status": "Failure"}, ["fabric_not_ready"]),
         ({"route_unhealthy": "True"}, ["fabric_not_ready"]),
         ({"bandwidth": "Degraded"}, ["fabric_not_ready"]),
+        ({"img_version": "Corrupted infoROM"}, ["inforom_corrupt"]),
         ({"uuid": "Unknown Error"}, ["unknown_error"]),
         ({"gpu_temp": "[Unknown Error]"}, ["unknown_error"]),
         ({"total": "GPU is lost"}, ["gpu_lost"]),
@@ -120,6 +121,15 @@ def test_a_missing_element_is_null() -> None:
     for tag in ("minor_number", "ecc_errors", "pci", "mig_mode", "fabric", "clocks_event_reasons", "driver_version"):
         facts = facts_of(without(H100, tag))
         assert facts["count"] == 8 and facts["state"] == "ok", tag
+
+
+def test_a_gpu_that_fell_off_the_bus(tmp_path: Path) -> None:
+    """sysfs still lists it, and a report made just before describes it."""
+    for address in ("0000:04:00.0", "0000:05:00.0"):
+        pci_tree.add(tmp_path, address)
+    (tmp_path / "bus/pci/devices/0000:05:00.0/config").write_bytes(b"\xff" * 256)
+    (tmp_path / "bus/pci/devices/0000:04:00.0/config").write_bytes(b"\xde\x10\x30\x23" * 64)
+    assert codes(facts_of(H100.encode(), sysfs_root=str(tmp_path))) == [("gpu_lost", 1)]
 
 
 # The width of a PCIe link
