@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from typing import Any, Optional
 
@@ -18,15 +19,25 @@ BROKEN = {
     "ranks": "ran as something else than one job of {ranks} ranks: {detail}",
     "no_rows": "printed no usable result: {detail}",
 }
+CAUSE = re.compile(
+    r"segmentation fault|bus error|test (nccl|cuda) failure|NCCL WARN|out of memory|oom-kill", re.IGNORECASE
+)
+TELLING = re.compile(r"error|failure|failed|fatal|invalid|denied|refused|unreachable|not found", re.IGNORECASE)
 CRASHES = {"crashed", "nccl_error", "cuda_error"}
 OUTLIER = 3.5  # modified z-score (Iglewicz and Hoaglin)
 
 
 def last_words(text: str, limit: int = 200) -> str:
-    """The line of a log that says most about a failure: the last one naming an error, else the last one."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    telling = [line for line in lines if any(word in line.lower() for word in ("error", "failure", "fatal", "invalid"))]
-    return (telling or lines or ["no output"])[-1][:limit]
+    """What a log says about a failure: the first line with a cause, else the last with an error, else the last."""
+    lines = [line.strip() for line in text.splitlines() if any(letter.isalpha() for letter in line)]
+    cause = next((line for line in lines if CAUSE.search(line)), "")
+    telling = [line for line in lines if TELLING.search(line)]
+    return (cause or (telling or lines or ["no output"])[-1])[:limit]
+
+
+def started(outcome: dict[str, Any]) -> bool:
+    """Whether nccl-tests itself came to speak: what ends before is the launcher's failure and measured nothing."""
+    return bool(outcome["timed_out"]) or "# nThread" in outcome["stdout"] or outcome["rc"] == 0
 
 
 def sample(outcome: dict[str, Any], runs: list[dict[str, Any]], collective: str, ranks: int) -> dict[str, Any]:

@@ -40,12 +40,17 @@ def perf_args(settings: dict[str, Any]) -> list[str]:
 
 
 def environment(settings: dict[str, Any], nodes: int) -> dict[str, str]:
-    """Variables of a launch on so many nodes: MPI keeps off InfiniBand, which is NCCL's and only brings warnings.
+    """Variables of a launch on so many nodes.
 
-    Two nodes mislead: trees report up to twice what the NICs carry, so pairs run as a ring.
+    MPI keeps off InfiniBand, which is NCCL's, and off PMIx' shared memory, in which some releases crash. Two nodes mislead: trees report up to twice what the NICs carry, so pairs run as a ring.
     """
     ring = {"NCCL_ALGO": "Ring"} if nodes == 2 else {}
-    return {"OMPI_MCA_btl": "^openib", **ring, **{key: str(value) for key, value in settings["environment"].items()}}
+    return {
+        "OMPI_MCA_btl": "^openib",
+        "PMIX_MCA_gds": "hash",
+        **ring,
+        **{key: str(value) for key, value in settings["environment"].items()},
+    }
 
 
 def with_devices(command: list[str], devices: Optional[Iterable[int]]) -> list[str]:

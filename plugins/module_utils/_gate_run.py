@@ -46,6 +46,7 @@ class Gate:
         self.stages: list[dict[str, Any]] = []
         self.blocked: deciding.Blocked = []
         self.culprits: list[dict[str, Any]] = []
+        self.restarts: list[str] = []
 
     # What is expected
 
@@ -106,7 +107,7 @@ class Gate:
                 binary = f"{self.settings['binaries']}/{test['collective']}_perf"
                 label = f"{stage}-{test['label']}-{number}"
                 specs.append(self.spec(test, [binary, *launching.perf_args(self.settings)], self.per_node(test), label))
-            outcomes = self.run_launches(specs)
+            outcomes = self._restart(specs, self.run_launches(specs))
             for test, outcome in zip(tests, outcomes):
                 self.save(f"{outcome['name']}.log", f"{outcome['stdout']}\n{outcome['stderr']}")
                 ranks = len(test["names"]) * self.per_node(test)
@@ -120,6 +121,20 @@ class Gate:
             ended = f"{good} of {len(tests)} ended well in {slowest:.1f} s"
             self.say(f"{stage}: launch {number} of {done + launches}, {ended}{rest}")
         return taken
+
+    def _restart(self, specs: list[dict[str, Any]], outcomes: list[Outcome]) -> list[Outcome]:
+        """Launches that ended before nccl-tests said a word get a second start, and the report a warning."""
+        dead = [index for index, outcome in enumerate(outcomes) if not judging.started(outcome)]
+        if dead:
+            for index in dead:
+                words = judging.last_words(outcomes[index]["stderr"] or outcomes[index]["stdout"])
+                self.restarts.append(
+                    f"{specs[index]['name']} had to be started twice, the launcher failed first: {words}"
+                )
+                self.say(f"{specs[index]['name']}: did not start ({words}), once more")
+            for index, outcome in zip(dead, self.run_launches([specs[index] for index in dead])):
+                outcomes[index] = outcome
+        return outcomes
 
     def measure(
         self, stage: str, tests: list[Test], limits_of: Callable[[Test], dict[str, Any]], launches: int
@@ -216,9 +231,9 @@ class Gate:
                 }
                 for name, node in self.nodes.items()
             }
-            self.blocked = deciding.blocked_by_probe(views, found, self.settings, self.launcher.name)
+            words = judging.last_words(outcome["stderr"] or outcome["stdout"])
+            self.blocked = deciding.blocked_by_probe(views, found, self.settings, self.launcher.name, words)
             if self.blocked and not found:
-                words = judging.last_words(outcome["stderr"] or outcome["stdout"])
                 self.blocked = [{"host": "", "reason": f"no job starts ({self.launcher.name}): {words}"}]
         reasons = {entry["host"]: entry["reason"] for entry in self.blocked}
         results = [

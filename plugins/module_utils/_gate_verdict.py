@@ -52,17 +52,20 @@ def blocked_by_facts(nodes: dict[str, dict[str, Any]]) -> Blocked:
 
 
 def blocked_by_probe(
-    nodes: dict[str, dict[str, Any]], found: dict[str, dict[str, str]], settings: dict[str, Any], launcher: str
+    nodes: dict[str, dict[str, Any]],
+    found: dict[str, dict[str, str]],
+    settings: dict[str, Any],
+    launcher: str,
+    complaint: str = "",
 ) -> Blocked:
-    """Conditions seen inside the job. `nodes` maps a host to {aliases, rdma}, `found` a node's name to its probe."""
+    """Conditions seen inside the job. `nodes` maps a host to {aliases, rdma}, `found` a node's name to its probe;
+    `complaint` is what the launcher said last."""
     blocked: Blocked = []
     seen: dict[str, dict[str, str]] = {}
     for host, node in nodes.items():
         probe = next((found[name] for name in node["aliases"] if name in found), None)
         if probe is None:
-            blocked.append(
-                {"host": host, "reason": f"the job did not run there; {', '.join(sorted(found)) or 'nobody'} answered"}
-            )
+            blocked.append({"host": host, "reason": f"the job did not run there: {complaint or 'no answer'}"})
             continue
         seen[host] = probe
         if probe["missing"]:
@@ -119,7 +122,7 @@ def _advice(culprit: dict[str, Any]) -> str:
     if culprit["kind"] == "gpu":
         return f"Take GPU {culprit['device']} of {host} out of service and check it: {evidence}."
     if culprit["kind"] == "path":
-        return f"Check cables, switch ports and NICs between {host}: {evidence}."
+        return f"Look at what lies between {host} (NICs, cables, switch ports, firewall): {evidence}."
     if culprit["kind"] == "nic":
         return f"Check NIC {culprit['device']} of {host}: {evidence}."
     return f"Drain {host} and check its GPUs and NICs: {evidence}."

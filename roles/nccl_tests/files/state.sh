@@ -27,7 +27,9 @@ if [ -z "$mpi" ] && command -v mpicc >/dev/null; then
 fi
 if [ -n "$mpi" ]; then
   [ -f "$mpi/include/mpi.h" ] || mpi_problem="$mpi/include/mpi.h is missing"
-  ls "$mpi"/lib/libmpi.so "$mpi"/lib64/libmpi.so >/dev/null 2>&1 || mpi_problem="${mpi_problem:-$mpi has no lib/libmpi.so or lib64/libmpi.so}"
+  if [ ! -e "$mpi/lib/libmpi.so" ] && [ ! -e "$mpi/lib64/libmpi.so" ]; then
+    mpi_problem="${mpi_problem:-$mpi has neither lib/libmpi.so nor lib64/libmpi.so}"
+  fi
 fi
 
 if [ -f "$nccl/include/nccl.h" ]; then

@@ -27,7 +27,7 @@ def cluster(count: int, per_leaf: int = 32) -> tuple[list[str], dict[str, str]]:
 
 
 def isolate(
-    nodes: list[str], leaves: Optional[dict[str, str]], good: Callable[[Pair], bool]
+    nodes: list[str], leaves: Optional[dict[str, str]], good: Callable[[Pair, int], bool]
 ) -> tuple[Isolation, list[int]]:
     """Run the scheme against `good`; returns it and the waves that each round took."""
     scheme = Isolation(nodes, leaves)

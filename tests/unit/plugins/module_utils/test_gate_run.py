@@ -61,6 +61,7 @@ class Cluster:
     def __init__(self, **faults: Any) -> None:
         self.faults, self.rng = faults, random.Random(5)
         self.commands: list[list[str]] = []
+        self.seen: set[str] = set()
         self.said: list[str] = []
         self.logs: dict[str, str] = {}
 
@@ -80,14 +81,17 @@ class Cluster:
         names = next(word for word in words if word.startswith("--nodelist=")).partition("=")[2].split(",")
         if "sh" in words:
             return {**outcome, "stdout": "".join(self.probe(name) for name in names)}
-        return self.perf(words, names, launch["name"], outcome)
+        if self.faults.get("first_start") and launch["name"] not in self.seen:
+            self.seen.add(launch["name"])
+            return {**outcome, "rc": 139, "stderr": "srun: error: n1: task 5: Segmentation fault"}
+        return self.perf(words, names, outcome)
 
     def probe(self, name: str) -> str:
         fields = {"name": name, "memlock": "unlimited", "shm_mib": "64000", "binaries": "b", "libraries": "l"}
         fields |= {"missing": "", "nccl": "n", "loopback": "", **self.faults.get("probe", {}).get(name, {})}
         return "GATE\t" + "\t".join(f"{key}={value}" for key, value in fields.items()) + "\n"
 
-    def perf(self, words: list[str], names: list[str], label: str, outcome: dict[str, Any]) -> dict[str, Any]:
+    def perf(self, words: list[str], names: list[str], outcome: dict[str, Any]) -> dict[str, Any]:
         collective = next(word for word in words if word.endswith("_perf")).split("/")[-1][: -len("_perf")]
         ranks = int(next(word for word in words if word.startswith("--ntasks=")).partition("=")[2])
         gpus = re.search(r"CUDA_VISIBLE_DEVICES=([\d,]+)", " ".join(words))
@@ -224,6 +228,12 @@ def test_two_nodes_run_as_a_ring() -> None:
     gate(cluster, 2)
     assert seen
     assert all(environment["NCCL_ALGO"] == "Ring" for environment in seen)
+
+
+def test_launcher_that_fails_once_is_a_warning() -> None:
+    report = gate(Cluster(first_start=True), 1)
+    assert report["verdict"] == "pass"
+    assert "Segmentation fault" in report["warnings"][0]
 
 
 def test_noise_is_unstable_and_was_measured_twice() -> None:

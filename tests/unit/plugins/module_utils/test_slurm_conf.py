@@ -99,7 +99,7 @@ def test_devices_with_links_or_several_files_stand_alone() -> None:
 
 def test_nodes_in_two_partitions_have_one_nodename_line() -> None:
     records = {"10.0.0.1": record("n1"), "10.0.0.2": record("n2")}
-    partitions = [
+    partitions: list[dict[str, Any]] = [
         {"name": "main", "default": True},
         {"name": "debug", "nodes": ["10.0.0.2", "gone"], "options": {"MaxTime": "30"}},
     ]

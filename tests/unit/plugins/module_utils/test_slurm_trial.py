@@ -47,6 +47,12 @@ def test_one_job_for_each_kind_of_node() -> None:
     assert [(job["nodes"], job["gpus"]) for job in jobs] == [(["n1", "n2"], {"h100": 8}), (["n3"], {})]
 
 
+def test_one_job_spans_nodes_of_overlapping_partitions() -> None:
+    nodes = trial.parse_nodes("n1|idle|main*|none\nn2|idle|debug|none\nn2|idle|main*|none\n")
+    jobs = trial.groups(["n1", "n2"], nodes, {"n1": {"h100": 8}, "n2": {"h100": 8}})
+    assert [(job["partition"], job["nodes"]) for job in jobs] == [("main", ["n1", "n2"])]
+
+
 GROUP: dict[str, Any] = {"partition": "main", "gpus": {"h100": 2}, "nodes": ["n1", "n2"]}
 
 
