@@ -66,7 +66,9 @@ class Podman:
         directory = self.cache / "containers"
         (directory / "networks").mkdir(parents=True, exist_ok=True)
         driver = self.driver()
-        systemd = os.path.isdir("/run/systemd/system")
+        systemd = all(
+            map(os.path.exists, ("/run/systemd/system", "/run/dbus/system_bus_socket"))
+        )  # crun asks over D-Bus
         (directory / "containers.conf").write_text(containers_conf(self.cache, self.run_dir, systemd=systemd))
         (directory / "storage.conf").write_text(storage_conf(self.cache, self.run_dir, driver))
 
