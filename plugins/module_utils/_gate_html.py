@@ -9,30 +9,10 @@ import math
 from html import escape
 from typing import Any, Optional
 
+from . import _report_html as html
+from ._report_html import NONE
+
 STYLE = """
-:root{color-scheme:light dark;--ink:#1a1d21;--soft:#5b636d;--line:#d6dbe1;--paper:#fff;--panel:#f5f7f9;
-  --good:#1a7f43;--bad:#b3261e;--warn:#8a5a00;--held:#4a5568;--curve:#1f6feb}
-@media(prefers-color-scheme:dark){:root{--ink:#e6e9ed;--soft:#9aa4b0;--line:#39414b;--paper:#14171b;--panel:#1d2126;
-  --good:#56d384;--bad:#ff8a80;--warn:#f0b44c;--held:#b3bdc9;--curve:#79b0ff}}
-*{box-sizing:border-box}
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);margin:0 auto;max-width:64rem;
-  padding:1.5rem}
-h1{font-size:1.1rem;margin:0;color:var(--soft);font-weight:600}
-h2{font-size:1.15rem;margin:2rem 0 .5rem}
-.verdict{border-left:.5rem solid var(--tone);background:var(--panel);padding:1rem 1.25rem;margin:1rem 0}
-.verdict strong{display:block;font-size:1.7rem;line-height:1.2;color:var(--tone)}
-.verdict p{margin:.5rem 0 0}
-.note{color:var(--warn);font-weight:600}
-.soft{color:var(--soft)}
-.wide{overflow-x:auto}
-table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
-th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid var(--line);vertical-align:top}
-th{color:var(--soft);font-weight:600}
-td.n,th.n{text-align:right;white-space:nowrap}
-.pass{color:var(--good)}
-.fail{color:var(--bad);font-weight:600}
-.unstable{color:var(--warn);font-weight:600}
-.blocked{color:var(--held);font-weight:600}
 figure{margin:1rem 0}
 svg{max-width:100%;height:auto}
 svg text{font:12px system-ui,sans-serif;fill:var(--soft)}
@@ -41,7 +21,6 @@ svg .curve{stroke:var(--curve);fill:none;stroke-width:2}
 svg .dot{fill:var(--curve)}
 svg .limit{stroke:var(--good);stroke-dasharray:6 4}
 svg .floor{stroke:var(--bad);stroke-dasharray:2 3}
-@media print{body{max-width:none;padding:0}h2{break-after:avoid}tr,svg{break-inside:avoid}}
 """
 TITLES = {
     "pass": "Pass: the cluster reaches what its hardware allows",
@@ -56,7 +35,6 @@ STAGES = {
     "cluster": "All nodes together",
     "isolation": "Search for the guilty part",
 }
-NONE = "\u2013"  # an en dash
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 640, 260, 64, 40, 16, 16
 
 
@@ -69,16 +47,6 @@ def size(value: Optional[int]) -> str:
         return NONE
     power = min(int(math.log(value, 1024)), 4)
     return f"{value / 1024**power:.4g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
-
-
-def _table(head: list[tuple[str, str]], rows: list[list[str]]) -> str:
-    """`head`: title and class of each column; cells are HTML already."""
-    top = "".join(f'<th class="{kind}">{escape(title)}</th>' for title, kind in head)
-    body = "".join(
-        "<tr>" + "".join(f'<td class="{kind}">{cell}</td>' for cell, (_title, kind) in zip(row, head)) + "</tr>"
-        for row in rows
-    )
-    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _where(result: dict[str, Any]) -> str:
@@ -146,7 +114,7 @@ def _measurements(results: list[dict[str, Any]]) -> str:
         ]
         for result in results
     ]
-    return _table(head, rows)
+    return html.table(head, rows)
 
 
 def _stage(stage: dict[str, Any]) -> str:
@@ -177,19 +145,19 @@ def page(report: dict[str, Any]) -> str:
     verdict = report["verdict"]
     expected = report["expected"]
     note = f'<p class="note">{escape(report["note"])}</p>' if report["note"] else ""
-    parts = [
-        f'<section class="verdict" style="--tone:var({TONES[verdict]})"><strong>{TITLES[verdict]}</strong>',
-        f"<p><b>What to do:</b> {escape(report['next_action'])}</p></section>{note}",
-    ]
+    action = f"<p><b>What to do:</b> {escape(report['next_action'])}</p>"
+    parts = [html.verdict(TONES[verdict], TITLES[verdict], action) + note]
     if report["culprits"]:
         rows = [
             [escape(one["kind"]), escape(one["host"]), escape(one["device"]), escape(one["evidence"])]
             for one in report["culprits"]
         ]
-        parts.append("<h2>Guilty</h2>" + _table([("Part", ""), ("Host", ""), ("Device", ""), ("Evidence", "")], rows))
+        parts.append(
+            "<h2>Guilty</h2>" + html.table([("Part", ""), ("Host", ""), ("Device", ""), ("Evidence", "")], rows)
+        )
     if report["blocked"]:
         rows = [[escape(one["host"] or "all"), escape(one["reason"])] for one in report["blocked"]]
-        parts.append("<h2>What blocks the gate</h2>" + _table([("Host", ""), ("Reason", "")], rows))
+        parts.append("<h2>What blocks the gate</h2>" + html.table([("Host", ""), ("Reason", "")], rows))
     if report["warnings"]:
         parts.append(
             "<h2>Look at</h2><ul>" + "".join(f"<li>{escape(text)}</li>" for text in report["warnings"]) + "</ul>"
@@ -201,13 +169,8 @@ def page(report: dict[str, Any]) -> str:
     if baseline:
         rows = [[escape(test), number(gbps)] for test, gbps in sorted(baseline.items())]
         parts.append(
-            "<h2>Earlier passing runs of the same parts</h2>" + _table([("Test", ""), ("Median GB/s", "n")], rows)
+            "<h2>Earlier passing runs of the same parts</h2>" + html.table([("Test", ""), ("Median GB/s", "n")], rows)
         )
     when = f"{escape(report['started'])} to {escape(report['finished'])}"
     parts.append(f'<p class="soft">{when}. Logs are in the folder logs beside this page.</p>')
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>Acceptance: {verdict}</title><style>{STYLE}</style></head><body>"
-        f"<h1>Cluster acceptance</h1>{''.join(parts)}</body></html>\n"
-    )
+    return html.document(f"Acceptance: {verdict}", "Cluster acceptance", "".join(parts), STYLE)
