@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Optional
 
 from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_conf as conf
@@ -29,7 +30,7 @@ AT_START = AT_SLURMD_START | frozenset(_CONTROLLER.split())
 RELEASES = [(20, 2), (20, 11), (21, 8), (22, 5), (23, 2), (23, 11), (24, 5), (24, 11)]
 SPAN = 2
 # Jobs in the queue or on nodes would be lost.
-UNMOVABLE = ("clustername", "statesavelocation", "slurmdspooldir")
+UNMOVABLE = ("statesavelocation", "slurmdspooldir")
 
 
 class Refused(Exception):
@@ -153,7 +154,7 @@ def _position(version: str) -> int:
 
 
 def refuse_moves(old: str, new: str, jobs: int) -> None:
-    """Raise when a directory or the cluster's name changes while there are jobs."""
+    """Raise when a directory changes while there are jobs."""
     before, after = conf.parse(old), conf.parse(new)
     for key in UNMOVABLE:
         if jobs and key in before and before[key] != after.get(key):
@@ -161,3 +162,14 @@ def refuse_moves(old: str, new: str, jobs: int) -> None:
                 f"{key} changes from {before[key]} to {after.get(key)} while {jobs} jobs are in the queue: "
                 "they would be lost. Drain the cluster first"
             )
+
+
+def refuse_rename(options: dict[str, str], read: Callable[[str], str]) -> None:
+    """Raise when the state directory belongs to a cluster of another name: slurmctld would refuse to start on it."""
+    directory = options.get("statesavelocation", "")
+    name, present = options.get("clustername", ""), read(f"{directory}/clustername").partition("|")[0].strip()
+    if present and present.lower() != name.lower():
+        raise Refused(
+            f"slurm_cluster_name is {name!r}, but {directory} holds the jobs and the state of the cluster {present!r}. "
+            "Keep that name, or give slurm_state_directory another place"
+        )

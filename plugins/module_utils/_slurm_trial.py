@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any, Optional
 
 # Base states of sinfo's %T, its suffixes cut off.
@@ -42,10 +43,12 @@ def standing(node: Optional[dict[str, Any]]) -> str:
 
 def groups(names: list[str], nodes: dict[str, dict[str, Any]], gpus: dict[str, dict[str, int]]) -> list[dict[str, Any]]:
     """Jobs that together take every GPU of idle nodes once: one for each partition and set of GPUs."""
+    # The partition that holds most of them, so that one job spans as many nodes as it can.
+    size = Counter(partition for name in names for partition in nodes[name]["partitions"])
     found: dict[tuple[Any, ...], list[str]] = {}
     for name in names:
-        key = (nodes[name]["partitions"][0], tuple(gpus.get(name, {}).items()))
-        found.setdefault(key, []).append(name)
+        partition = max(nodes[name]["partitions"], key=lambda each: size[each])
+        found.setdefault((partition, tuple(gpus.get(name, {}).items())), []).append(name)
     return [{"partition": key[0], "gpus": dict(key[1]), "nodes": members} for key, members in found.items()]
 
 

@@ -216,6 +216,7 @@ def apply(module: AnsibleModule, program: str, version: str) -> dict[str, Any]:
     files = render(module, state, version)
     old = {name: read(f"{directory}/{name}") for name in files}
     differing = [name for name in files if files[name] != old[name]]
+    states.refuse_rename(conf.parse(files["slurm.conf"]), read)
     if differing and old["slurm.conf"]:
         keys = states.changed_keys(old["slurm.conf"], files["slurm.conf"])
         if keys & set(states.UNMOVABLE):
