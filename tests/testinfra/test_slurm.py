@@ -1,0 +1,194 @@
+"""Slurm on the lab: real daemons are asked, killed, drained and kept busy; the role is run again over what is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Host = Any
+PROJECT = Path(__file__).parents[2]
+
+
+def play(*arguments: str, **variables: Any) -> subprocess.CompletedProcess[str]:
+    """The scenario's playbook once more, as a user re-runs it."""
+    command = ["ansible-playbook", "-i", "inventories/lab", "molecule/slurm/converge.yml", *arguments]
+    if variables:
+        command += ["--extra-vars", json.dumps(variables)]
+    environment = {**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
+    return subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
+
+
+def until(question: Callable[[], bool], seconds: float = 60.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if question():
+            return True
+        time.sleep(0.5)
+    return False
+
+
+def state(ctl: Host, node: str) -> str:
+    return str(ctl.check_output(f"sinfo -h -N -n {node} -p main -o %T"))
+
+
+def idle(ctl: Host, *nodes: str) -> bool:
+    return all(state(ctl, node) == "idle" for node in nodes or ("n1", "n2"))
+
+
+@pytest.fixture(autouse=True)
+def _quiet_cluster(ctl: Host) -> Iterator[None]:
+    """No test leaves jobs behind for the next one."""
+    yield
+    ctl.run("scancel --state=PENDING --partition=main; scancel --state=RUNNING --partition=main")
+    assert until(lambda: not ctl.check_output("squeue -h")), ctl.check_output("squeue")
+
+
+@pytest.fixture(scope="session")
+def alice(connect: Callable[[str], Host]) -> str:
+    for name in ("ctl", "n1", "n2"):
+        for uid, user in enumerate(("alice", "bob", "mallory"), 4000):
+            connect(name).run_expect([0, 9], f"useradd -m -u {uid} {user}")
+    return "alice"
+
+
+def test_daemons_answer_and_nodes_are_idle(ctl: Host) -> None:
+    assert " is UP" in ctl.check_output("scontrol ping")
+    assert idle(ctl)
+
+
+def test_gpus_are_typed_and_counted(ctl: Host) -> None:
+    for node in ("n1", "n2"):
+        assert "Gres=gpu:h100:8" in ctl.check_output(f"scontrol show node {node}")
+
+
+def test_the_trial_job_is_in_the_accounting(ctl: Host) -> None:
+    records = ctl.check_output("sacct -nPX --name=gpuops-verify -S now-1days -o State,AllocTRES,NNodes").splitlines()
+    assert any(line.startswith("COMPLETED|") and "gres/gpu=16" in line and line.endswith("|2") for line in records)
+
+
+def test_two_jobs_on_one_node_get_different_gpus(ctl: Host) -> None:
+    out = ctl.check_output(
+        "for i in 1 2; do srun -Q -w n1 -p main --gres=gpu:h100:4 --mem=16 -n1"
+        " sh -c 'echo $CUDA_VISIBLE_DEVICES; sleep 2' & done; wait"
+    )
+    first, second = (set(line.split(",")) for line in out.split())
+    assert len(first) == len(second) == 4 and not first & second
+
+
+def test_more_gpus_than_a_node_has_are_refused_at_once(ctl: Host) -> None:
+    answer = ctl.run("srun -Q -N1 --gres=gpu:h100:9 --mem=16 true")
+    assert answer.rc != 0 and "not available" in answer.stderr
+
+
+def test_mpi_starts_through_pmix(ctl: Host) -> None:
+    out = ctl.check_output("srun -Q --mpi=pmix -N2 --ntasks-per-node=1 --mem=16 sh -c 'echo $PMIX_RANK'")
+    assert sorted(out.split()) == ["0", "1"]
+
+
+def test_jobs_without_a_memory_wish_share_a_node(ctl: Host) -> None:
+    out = ctl.check_output("for i in 1 2; do srun -Q -w n1 -p main -n1 -c1 sh -c 'sleep 2; hostname' & done; wait")
+    assert out.split() == ["n1", "n1"]
+    records = ctl.check_output("sacct -nPX --name=sh -S now-5minutes -o Start,End").split()
+    assert records
+
+
+def test_accounts_limits_and_strangers(ctl: Host, alice: str) -> None:
+    job = "-Q -N1 --mem=16 --immediate=10"
+    assert ctl.run(f"su {alice} -c 'srun {job} --gres=gpu:8 true'").rc == 0
+    assert ctl.run(f"su {alice} -c 'srun {job} --qos=urgent true'").rc == 0
+    refused = ctl.run(f"su bob -c 'srun {job} --gres=gpu:5 true'")
+    assert refused.rc != 0, "speech may have 4 GPUs"
+    assert "Invalid" in ctl.run(f"su mallory -c 'srun {job} true'").stderr
+    shares = ctl.check_output("sshare -nP -A vision -o Account,RawShares")
+    assert "vision|3" in shares.replace(" ", "")
+
+
+def test_the_munge_key_is_one_random_secret(connect: Callable[[str], Host]) -> None:
+    sums = set()
+    for name in ("ctl", "n1", "n2"):
+        key = connect(name).file("/etc/munge/munge.key")
+        assert (key.user, key.mode, key.size) == ("munge", 0o400, 1024)
+        sums.add(key.sha256sum)
+    assert len(sums) == 1
+
+
+def test_nodes_hold_no_configuration_of_their_own(n1: Host, ctl: Host) -> None:
+    assert not n1.file("/etc/slurm/slurm.conf").exists
+    assert n1.check_output("scontrol show config | grep -c ClusterName") == "1"
+    dbd = ctl.file("/etc/slurm/slurmdbd.conf")
+    assert (dbd.user, dbd.mode) == ("slurm", 0o600)
+    assert "pass" not in ctl.file("/etc/slurm/slurm.conf").content_string.lower()
+    assert "pass" not in dbd.content_string.lower()
+
+
+def test_accounting_survives_its_database(ctl: Host) -> None:
+    ctl.check_output("systemctl kill -s KILL mariadb slurmdbd; systemctl stop mariadb slurmdbd")
+    job = ctl.check_output("sbatch --parsable -p main -w n1 --mem=16 --wrap true")
+    assert until(lambda: not ctl.check_output(f"squeue -h -j {job} -t PD,R,CG"))
+    run = play("--limit", "ctl")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert until(lambda: "COMPLETED" in ctl.check_output(f"sacct -nPX -j {job} -o State")), "the record is lost"
+
+
+def test_a_dead_controller_comes_back_with_its_jobs(ctl: Host) -> None:
+    job = ctl.check_output("sbatch --parsable -p main -w n1 --mem=16 --wrap 'sleep 40'")
+    assert until(lambda: ctl.check_output(f"squeue -h -j {job} -o %T") == "RUNNING")
+    ctl.check_output("systemctl kill -s KILL slurmctld; systemctl stop slurmctld")
+    run = play()
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert ctl.check_output(f"squeue -h -j {job} -o %T") == "RUNNING"
+    assert "n1 is mixed" in run.stdout, "a busy node is reported, not waited for"
+
+
+def test_a_dead_slurmd_is_repaired(ctl: Host, n1: Host) -> None:
+    n1.check_output("systemctl stop slurmd")
+    ctl.check_output("scontrol update nodename=n1 state=down reason=test")
+    run = play("--limit", "n1,ctl")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert n1.service("slurmd").is_running and until(lambda: idle(ctl))
+
+
+def test_a_drained_node_stays_drained_and_is_reported(ctl: Host) -> None:
+    ctl.check_output("scontrol update nodename=n2 state=drain reason='new cable, ask Eve'")
+    before = ctl.file("/etc/slurm/slurm.conf").sha256sum
+    run = play("--limit", "n2")
+    assert run.returncode == 0 and "new cable, ask Eve" in run.stdout, run.stdout + run.stderr
+    assert "drain" in state(ctl, "n2")
+    assert ctl.file("/etc/slurm/slurm.conf").sha256sum == before, "a run over one node leaves the others' lines alone"
+    ctl.check_output("scontrol update nodename=n2 state=resume")
+    assert until(lambda: idle(ctl))
+
+
+def test_a_wrong_option_never_replaces_a_right_one(ctl: Host) -> None:
+    before = ctl.file("/etc/slurm/slurm.conf").sha256sum
+    run = play("--limit", "ctl", slurm_config_extra={"NoSuchOption": "1"})
+    assert run.returncode != 0 and "NoSuchOption" in run.stdout + run.stderr
+    assert ctl.file("/etc/slurm/slurm.conf").sha256sum == before and idle(ctl)
+
+
+def test_a_new_partition_is_only_a_reload(ctl: Host) -> None:
+    pid = ctl.check_output("systemctl show -p MainPID --value slurmctld")
+    wanted = [
+        {"name": "main", "default": True},
+        {"name": "debug", "nodes": ["n2"]},
+        {"name": "long", "options": {"MaxTime": "7-0"}},
+    ]
+    run = play("--limit", "ctl", slurm_partitions=wanted)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "long" in ctl.check_output("sinfo -h -o %R")
+    assert ctl.check_output("systemctl show -p MainPID --value slurmctld") == pid
+
+
+def test_wrong_hosts_are_refused_before_anything_changes(ctl: Host) -> None:
+    run = play("--limit", "ctl", slurm_partitions=[{"name": "main", "nodes": ["n1", "n9"]}])
+    assert run.returncode != 0 and "slurm_partitions names n9" in run.stdout + run.stderr
+    run = play("--limit", "n1", slurm_cgroup="v2")
+    said = run.stdout + run.stderr
+    assert run.returncode != 0 and "n1: Slurm" in said and "slurm_cgroup" in said
