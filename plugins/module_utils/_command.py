@@ -84,8 +84,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 def _collect(running: _Running, deadline: float) -> bool:
     """Read until the tool is done; false when the deadline came first."""
     with selectors.DefaultSelector() as selector:
-        for stream in (running.process.stdout, running.process.stderr):
-            assert stream is not None
+        for stream in filter(None, (running.process.stdout, running.process.stderr)):
             os.set_blocking(stream.fileno(), False)
             running.streams[stream.fileno()] = bytearray()
             selector.register(stream, selectors.EVENT_READ)

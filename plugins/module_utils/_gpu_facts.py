@@ -147,13 +147,12 @@ def _device_problems(sources: Sources) -> list[dict[str, Any]]:
     return [_gpu_health.problem(code, index, detail) for index, code, detail in found]
 
 
-def _without_gpus(sources: Sources, verdict: Verdict) -> tuple[str, str]:
+def _without_gpus(sources: Sources, answer: Answer, verdict: Verdict) -> tuple[str, str]:
     """State and reason where nvidia-smi names neither GPUs nor a problem."""
     if sources.report.found or verdict.state == NO_DEVICES:
         return "no_gpu", "the driver reports no GPU, and PCI shows none"
-    assert sources.answered is not None
     said = f", but: {verdict.sentence}" if verdict.sentence else ""
-    return "no_answer", sources.answered.failure or f"{exit_sentence(sources.answered.rc)}, without a report{said}"
+    return "no_answer", answer.failure or f"{exit_sentence(answer.rc)}, without a report{said}"
 
 
 def _state(sources: Sources, verdict: Verdict, problems: list[dict[str, Any]]) -> tuple[str, str]:
@@ -172,7 +171,7 @@ def _state(sources: Sources, verdict: Verdict, problems: list[dict[str, Any]]) -
         return "degraded", f"{where}{first['code']}: {first['detail']}{more}"
     if sources.devices:
         return "ok", ""
-    return _without_gpus(sources, verdict)
+    return _without_gpus(sources, answer, verdict)
 
 
 def _driver(sources: Sources, verdict: Verdict) -> dict[str, Any]:

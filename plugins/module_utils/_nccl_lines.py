@@ -51,7 +51,7 @@ def _untag(line: str) -> tuple[str, str]:
     """Stream and text of a line. A tag is one only in front of something that nccl-tests prints."""
     rest = line
     names: list[str] = []
-    for _ in range(4):
+    for _attempt in range(4):
         if _CONTENT.match(rest):
             return "/".join(names), rest
         time = _TIME.match(rest)

@@ -12,11 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 from xml.parsers import expat
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 REPORT_LIMIT = 16 * 1024 * 1024  # bytes
 DEPTH_LIMIT = 32
@@ -49,23 +45,14 @@ class Node:
 
     def find(self, path: str) -> Node | None:
         """First element at a path of tags such as ``pci/pci_bus_id``."""
-        node: Node | None = self
-        for tag in path.split("/"):
-            assert node is not None
-            node = next((child for child in node.children if child.tag == tag), None)
-            if node is None:
-                return None
-        return node
+        tag, _slash, rest = path.partition("/")
+        node = next((child for child in self.children if child.tag == tag), None)
+        return node.find(rest) if node is not None and rest else node
 
     def value(self, path: str) -> str | None:
         """Text of the element at a path without surrounding blanks; null when there is none."""
         node = self.find(path)
         return (node.text.strip() or None) if node is not None else None
-
-    def walk(self) -> Iterator[Node]:
-        yield self
-        for child in self.children:
-            yield from child.walk()
 
 
 @dataclass

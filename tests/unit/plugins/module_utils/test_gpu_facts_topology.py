@@ -59,7 +59,7 @@ def test_nics(name: str) -> None:
 @pytest.mark.parametrize("name", READABLE)
 def test_places(name: str) -> None:
     topology = read(name)
-    places = [(cpus, numa) for cpus, numa, times in EXPECTED[name]["places"] for _ in range(times)]
+    places = [(cpus, numa) for cpus, numa, times in EXPECTED[name]["places"] for _gpu in range(times)]
     assert list(zip(topology.cpus, topology.numa)) == places
 
 

@@ -307,6 +307,12 @@ def test_an_exit_code_for_wrong_data_is_no_crash() -> None:
     assert parse_log(wrong)[0]["problems"] == ["wrong_data"]
 
 
+def test_line_ends_of_windows() -> None:
+    """One recording came with them; it is kept without, for the sanity tests want none."""
+    for name in NAMES:
+        assert parse_log(log(name).replace("\n", "\r\n")) == parse_log(log(name))
+
+
 def test_an_empty_log_has_no_run() -> None:
     assert parse_log("") == parse_log("\n \n") == []
 
