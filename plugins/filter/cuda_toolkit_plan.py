@@ -239,7 +239,7 @@ def cuda_toolkit_plan(
         "short": short,
         "package": package,
         "version": wanted,
-        "family": [package] if source == "distribution" else [f"*-{mm}", f"*-{mm}-*"],
+        "family": [package] if source == "distribution" else [f"*-{mm}", f"cuda-toolkit-{mm}-*"],
         "installed": installed,
         "current": current,
         "compiler": "g++" in present,
