@@ -65,11 +65,11 @@ from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_packages im
     upstream,
 )
 
-# Programs that the role stops before it changes a driver, and starts again.
+# Programs that the role stops before it changes a driver, and starts again; the kernel cuts names to 15 characters.
 SERVICES = {
-    "nvidia-persistenced": "nvidia-persistenced",
+    "nvidia-persiste": "nvidia-persistenced",
     "nv-hostengine": "nvidia-dcgm",
-    "nv-fabricmanager": "nvidia-fabricmanager",
+    "nv-fabricmanage": "nvidia-fabricmanager",
 }
 
 

@@ -1,0 +1,262 @@
+"""What nvidia_driver decides: one version for the family, flavour, headers, and what it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gpuops.cluster.plugins.filter.nvidia_driver_plan import (
+    apt_components,
+    headers,
+    nvidia_driver_plan,
+    nvidia_driver_verdict,
+)
+
+SECURITY = "http://mirror/debian-security bookworm-security/non-free amd64 Packages"
+MAIN = "http://mirror/debian bookworm/non-free amd64 Packages"
+NEW, OLD = "535.309.01-0+deb12u1", "535.261.03-1"
+# As Debian 12 has them: the open modules only in the older version, two packages with numbers of their own.
+BOOKWORM = [
+    *(f"{name} | {NEW} | {SECURITY}" for name in ("libcuda1", "libnvidia-ml1", "nvidia-smi", "nvidia-kernel-dkms")),
+    *(f"{name} | {OLD} | {MAIN}" for name in ("libcuda1", "libnvidia-ml1", "nvidia-smi", "nvidia-kernel-dkms")),
+    *(f"{name} | {NEW} | {SECURITY}" for name in ("nvidia-kernel-support", "firmware-nvidia-gsp")),
+    *(f"{name} | {OLD} | {MAIN}" for name in ("nvidia-kernel-support", "firmware-nvidia-gsp")),
+    f"nvidia-open-kernel-dkms | {OLD} | {MAIN}",
+    f"nvidia-persistenced | 535.171.04-1~deb12u1 | {MAIN}",
+    f"nvidia-modprobe | {NEW} | {SECURITY}",
+    f"nvidia-modprobe | 535.161.07-1~deb12u1 | {MAIN}",
+    f"linux-headers-6.1.0-57-amd64 | 6.1.192-3 | {SECURITY}",
+    f"linux-headers-amd64 | 6.1.192-3 | {SECURITY}",
+    f"nvidia-graphics-drivers | {NEW} | http://mirror/debian-security bookworm-security/non-free Sources",
+    "libcuda1 | 580.95.05-1 | file:/var/cuda-repo-debian12-13-0-local  Packages",
+]
+
+
+def settings(**changed: Any) -> dict[str, Any]:
+    return {
+        "source": "distribution",
+        "version": "",
+        "repository": "",
+        "repository_checksum": "",
+        "kernel_modules": True,
+        "flavour": "auto",
+        "extra_packages": [],
+        "downgrade_allowed": False,
+        **changed,
+    }
+
+
+def pci(*devices: tuple[str, str]) -> list[str]:
+    """Probe lines for functions of NVIDIA's: pairs of device number and class."""
+    lines = []
+    for number, (device, kind) in enumerate(devices):
+        path = f"pci /sys/bus/pci/devices/0000:{number:02x}:00.0"
+        lines += [f"{path}/vendor:0x10de", f"{path}/device:0x{device}", f"{path}/class:{kind}"]
+    return lines
+
+
+H100, V100, B200, SWITCH = ("2330", "0x030200"), ("1db6", "0x030200"), ("2901", "0x030200"), ("22a3", "0x068000")
+
+
+def plan(changed: dict[str, Any] | None = None, *probe: str, **seen: Any) -> dict[str, Any]:
+    host = {
+        "distribution": "Debian",
+        "kernel": "6.1.0-57-amd64",
+        "probe": list(probe) or pci(H100),
+        "madison": BOOKWORM,
+        **seen,
+    }
+    return nvidia_driver_plan(settings(**(changed or {})), host)
+
+
+def test_the_newest_version_that_all_have_is_taken_for_all() -> None:
+    decided = plan()
+    assert not decided["problems"]
+    assert decided["release"] == "535.309.01"
+    assert decided["flavour"] == "proprietary"
+    own = {"nvidia-persistenced": "535.171.04-1~deb12u1", "nvidia-modprobe": NEW}
+    assert {name: version for name, version in decided["packages"].items() if version != NEW or name in own} == own
+
+
+def test_the_open_modules_pull_the_whole_family_to_their_version() -> None:
+    decided = plan({"flavour": "open"})
+    assert not decided["problems"]
+    assert decided["packages"]["nvidia-open-kernel-dkms"] == OLD
+    assert decided["packages"]["libcuda1"] == OLD
+    assert [decided["pins"][0][0], decided["pins"][-1][1]] == ["nvidia-modprobe", "535.261.03-*"]
+
+
+def test_other_repositories_do_not_count() -> None:
+    assert "580" not in str(plan({"version": "535"})["packages"])
+    (problem,) = plan({"version": "580", "kernel_modules": False})["problems"]
+    assert "nvidia_driver_version is '580'" in problem
+    assert NEW in problem
+
+
+def test_user_space_alone_needs_neither_modules_nor_headers() -> None:
+    decided = plan({"kernel_modules": False}, kernel="6.18.0-custom")
+    assert sorted(decided["packages"]) == ["libcuda1", "libnvidia-ml1", "nvidia-smi"]
+    assert decided["headers"] == []
+    assert not decided["problems"]
+
+
+def installed(version: str, *names: str) -> list[str]:
+    return [f"dpkg hi |{name}|{version}" for name in names or ("libcuda1", "libnvidia-ml1", "nvidia-smi")]
+
+
+@pytest.mark.parametrize("wish", ["", "535", "535.261.03"])
+def test_an_installed_driver_that_satisfies_the_wish_stays(wish: str) -> None:
+    decided = plan({"kernel_modules": False, "version": wish}, *installed(OLD))
+    assert decided["release"] == "535.261.03"
+    assert not decided["change"]
+
+
+def test_another_version_is_a_change_and_going_back_needs_consent() -> None:
+    forward = plan({"kernel_modules": False, "version": "535.309.01"}, *installed(OLD))
+    assert forward["change"]
+    assert not forward["problems"]
+    back = {"kernel_modules": False, "version": "535.261.03"}
+    assert "nvidia_driver_downgrade_allowed" in plan(back, *installed(NEW))["problems"][0]
+    assert not plan({**back, "downgrade_allowed": True}, *installed(NEW))["problems"]
+
+
+def test_without_the_repository_nothing_is_resolved_and_nothing_refused() -> None:
+    decided = plan({"kernel_modules": False}, madison=[])
+    assert not decided["resolved"]
+    assert not decided["problems"]
+
+
+@pytest.mark.parametrize(
+    ("devices", "wanted", "flavour", "words"),
+    [
+        ([V100], "auto", "proprietary", ""),
+        ([V100], "open", "", "work with 'proprietary' only (10de:1db6)"),
+        ([B200], "proprietary", "", "work with 'open' only (10de:2901)"),
+        ([B200, V100], "auto", "", "no flavour of the modules in common"),
+        ([H100], "open", "open", ""),
+        ([B200], "auto", "open", "GPU 10de:2901 needs branch 570 or newer"),
+        ([H100, SWITCH], "auto", "proprietary", "no fabric manager"),
+    ],
+)
+def test_flavour_and_branch_come_from_the_pci_bus(
+    devices: list[tuple[str, str]], wanted: str, flavour: str, words: str
+) -> None:
+    decided = plan({"flavour": wanted}, *pci(*devices))
+    assert decided["flavour"] == flavour
+    assert (words in " ".join(decided["problems"])) if words else not decided["problems"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "probe", "words"),
+    [
+        ({"version": "five"}, [], "nvidia_driver_version is 'five'"),
+        ({"version": "535.1.2.3"}, [], "nvidia_driver_version is '535.1.2.3'"),
+        ({"source": "nvidia"}, [], "nvidia_driver_version is empty"),
+        ({"source": "nvidia", "version": "580"}, [], "nvidia_driver_repository is empty"),
+        ({}, ["runfile found"], "nvidia-uninstall"),
+        ({}, ["secure_boot on"], "mokutil --import"),
+        ({}, ["dpkg ii |nvidia-tesla-470-driver|470.1-1"], "nvidia-tesla-470-driver"),
+        ({"version": "535.309.01"}, [*installed(OLD), "holder python3"], "in use by python3"),
+    ],
+)
+def test_what_cannot_work_is_refused(changed: dict[str, Any], probe: list[str], words: str) -> None:
+    decided = plan(changed, *pci(H100), *probe)
+    assert words in " ".join(decided["problems"])
+
+
+def test_daemons_of_the_driver_do_not_stand_in_the_way() -> None:
+    probe = [*pci(H100), *installed(OLD), "holder nvidia-persiste"]
+    decided = plan({"version": "535.309.01"}, *probe)
+    assert not decided["problems"]
+    assert decided["services"] == ["nvidia-persistenced"]
+
+
+def test_an_enrolled_key_and_the_legacy_check_are_fine() -> None:
+    probe = ["secure_boot on", "key_enrolled yes", f"dpkg ii |nvidia-legacy-check|{NEW}"]
+    assert not plan({}, *pci(H100), *probe)["problems"]
+
+
+@pytest.mark.parametrize(
+    ("running", "bootable", "expected"),
+    [
+        ("6.1.0-50-amd64", [], ["6.1.0-50-amd64", "amd64"]),
+        (
+            "6.1.0-50-cloud-amd64",
+            ["6.1.0-57-cloud-amd64"],
+            ["6.1.0-50-cloud-amd64", "6.1.0-57-cloud-amd64", "cloud-amd64"],
+        ),
+        ("6.12.117+deb13-amd64", [], ["6.12.117+deb13-amd64", "amd64"]),
+        ("5.15.0-119-generic", ["5.15.0-99-generic", "5.15.0-119-generic"], ["5.15.0-119-generic", "generic"]),
+        ("6.8.0-1021-nvidia-64k", [], ["6.8.0-1021-nvidia-64k", "nvidia-64k"]),
+    ],
+)
+def test_headers_follow_the_running_and_the_newest_kernel(
+    running: str, bootable: list[str], expected: list[str]
+) -> None:
+    assert headers(running, bootable) == [f"linux-headers-{name}" for name in expected]
+
+
+def test_a_kernel_without_headers_is_refused() -> None:
+    assert "linux-headers-6.1.0-40-amd64" in plan(kernel="6.1.0-40-amd64")["problems"][0]
+
+
+GPU = {"state": "ok", "reason": "", "pci_count": 8, "driver": {"version": "535.309.01", "loaded": None}}
+PRESENT = [f"hi |{name}|{NEW}" for name in ("libcuda1", "libnvidia-ml1", "nvidia-smi")]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "present", "reboot", "wrong", "skipped"),
+    [
+        ({}, PRESENT, [], "", ""),
+        ({"driver": {"version": "535.309.06", "loaded": None}}, PRESENT, [], "nvidia-smi says 535.309.06", ""),
+        ({"driver": {"version": "535.309.01", "loaded": "535.261.03"}}, PRESENT, [], "the module says 535.261.03", ""),
+        ({"state": "no_answer", "reason": "exit 9"}, PRESENT, [], "8 GPUs are on the PCI bus", ""),
+        ({"state": "no_answer"}, PRESENT, ["nouveau is loaded"], "", "before the reboot"),
+        ({"state": "no_gpu", "pci_count": 0}, PRESENT, [], "", "no NVIDIA GPU on the PCI bus"),
+        ({}, PRESENT[:2], [], "", "nvidia-smi not installed yet"),
+    ],
+)
+def test_the_verdict_says_what_is_wrong_and_what_was_not_asked(
+    gpu: dict[str, Any], present: list[str], reboot: list[str], wrong: str, skipped: str
+) -> None:
+    decided = plan({"kernel_modules": False})
+    verdict = nvidia_driver_verdict(decided, gpu={**GPU, **gpu}, present=present, reboot=reboot, kernel_log=[])
+    for said, expected in ((verdict["wrong"], wrong), (verdict["skipped"], skipped)):
+        assert (expected in " ".join(said)) if expected else not said
+
+
+ONE_LINE = """\
+deb http://mirror/debian bookworm main
+deb [signed-by=/k.gpg arch=amd64] http://mirror/debian/ bookworm-updates main contrib  # ours
+deb http://other/debian bookworm main
+# deb http://mirror/debian bookworm main
+"""
+DEB822 = """\
+Types: deb
+URIs: http://mirror/debian
+Suites: bookworm bookworm-updates
+Components: main
+Signed-By: /k.gpg
+
+Types: deb
+URIs: http://other/debian
+Suites: bookworm
+Components: main
+"""
+
+
+def test_components_are_added_to_one_line_sources() -> None:
+    added = apt_components(ONE_LINE, ["http://mirror/debian/"], ["contrib", "non-free"])
+    lines = added.splitlines()
+    assert lines[0] == "deb http://mirror/debian bookworm main contrib non-free"
+    assert lines[1].startswith(
+        "deb [signed-by=/k.gpg arch=amd64] http://mirror/debian/ bookworm-updates main contrib non-free"
+    )
+    assert lines[2:] == ONE_LINE.splitlines()[2:]
+    assert apt_components(added, ["http://mirror/debian/"], ["contrib", "non-free"]) == added
+
+
+def test_components_are_added_to_deb822_sources() -> None:
+    added = apt_components(DEB822, ["http://mirror/debian/"], ["contrib", "non-free"])
+    assert added == DEB822.replace("Components: main\nSigned", "Components: main contrib non-free\nSigned")
+    assert apt_components(added, ["http://mirror/debian/"], ["contrib", "non-free"]) == added
