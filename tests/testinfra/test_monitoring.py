@@ -100,3 +100,13 @@ def test_the_rules_pass_promtool(ctl: Any) -> None:
     groups = {g["name"]: [r["health"] for r in g["rules"]] for g in ask(ctl, "rules")["groups"]}
     assert groups["gpuops"]
     assert set(groups["gpuops"]) == {"ok"}
+
+
+def test_every_query_of_the_dashboard_is_understood(ctl: Any) -> None:
+    dashboard = json.loads((PROJECT / "roles/monitoring/files/gpuops-dashboard.json").read_text())
+    expressions = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    answers = {e: query(ctl, e.replace("$node", ".*")) for e in expressions}
+    silent = {e for e, samples in answers.items() if not samples}
+    # Nothing is sick here, no clock is held down, and no node has an RDMA port.
+    assert all(any(word in e for word in ("problem", "throttle", "rdma")) for e in silent), silent
+    assert len(answers) - len(silent) >= 10
