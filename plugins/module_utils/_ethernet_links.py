@@ -23,6 +23,7 @@ from ansible_collections.gpuops.cluster.plugins.module_utils._ethernet_look impo
     matcher,
     run,
 )
+from ansible_collections.gpuops.cluster.plugins.module_utils._ethernet_owner import conflicts
 
 # Groups whose change restarts the queues or the link of many drivers: only with consent, or while the link is down.
 RESTARTS = ("mtu", "ring", "channels", "pause")
@@ -191,6 +192,7 @@ def converge(config: dict[str, Any], apply: bool) -> dict[str, Any]:
         "changes": [c.report() for c in changes if c.state != "ok"],
         "skipped": missing
         + [text for c in changes if c.state != "waits" for text in c.sentences()]
-        + rdma_limits(links, config),
+        + rdma_limits(links, config)
+        + conflicts({c.link: c.wanted["mtu"] for c in changes if "mtu" in c.wanted}, run),
         "waits": [text for c in changes if c.state == "waits" for text in c.sentences()],
     }

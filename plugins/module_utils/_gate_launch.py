@@ -42,7 +42,8 @@ def perf_args(settings: dict[str, Any]) -> list[str]:
 def environment(settings: dict[str, Any], nodes: int) -> dict[str, str]:
     """Variables of a launch on so many nodes.
 
-    MPI keeps off InfiniBand, which is NCCL's, and off PMIx' shared memory, in which some releases crash. Two nodes mislead: trees report up to twice what the NICs carry, so pairs run as a ring.
+    MPI keeps off InfiniBand, which is NCCL's, and off PMIx' shared memory, in which some releases crash. Two nodes
+    mislead: trees report up to twice what the NICs carry, so pairs run as a ring.
     """
     ring = {"NCCL_ALGO": "Ring"} if nodes == 2 else {}
     return {

@@ -19,8 +19,8 @@ options:
   nodes:
     description:
       - The nodes by host name, each with C(capability) (from P(gpuops.cluster.gate_capability#filter)), C(slurm_name),
-        C(mpi_host), C(aliases) (names by which the node may call itself), C(leaf) (its leaf switch, may be empty) and
-        C(software) (anything that identifies what is installed).
+        C(mpi_host), C(aliases) (names by which the node may call itself), C(leaf) (its leaf switch, may be empty),
+        C(software) (whatever identifies what is installed) and C(identity) (whatever identifies this very machine).
     type: dict
     required: true
   absent:

@@ -45,6 +45,7 @@ cat <<TEXT
 key=$key
 digest=$digest
 machine=$(uname -m)
+machine_id=$(cat /etc/machine-id 2>/dev/null)
 processor=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1)
 cuda_home=$cuda
 nvcc=$nvcc

@@ -19,7 +19,7 @@ FILES = ("Makefile", "src/standin.c")
 
 
 def pack(out: Path) -> Path:
-    """Write NAME.tar.gz and NAME.tar.gz.sha256 into `out`. The same sources give the same bytes. Returns the archive."""
+    """Write NAME.tar.gz and NAME.tar.gz.sha256 into `out`, the same bytes for the same sources. Returns the archive."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w", format=tarfile.GNU_FORMAT) as archive:
         for name in FILES:
@@ -39,7 +39,9 @@ def pack(out: Path) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for the archive and its checksum")
-    parser.add_argument("--cache", type=Path, help="taken like by the lab's other generators; nothing is downloaded here")
+    parser.add_argument(
+        "--cache", type=Path, help="taken like by the lab's other generators; nothing is downloaded here"
+    )
     print(pack(parser.parse_args().out))
 
 

@@ -81,7 +81,7 @@ static void one_fault(char *spec, const char *all_hosts) {
     if (where) *where++ = 0;
     if ((gpu = strchr(where ? where : spec, '/'))) {
         *gpu++ = 0;
-        if (atoi(gpu) != device) return;
+        if (atoi(gpu) != (gpu_count ? gpus[device].index : device)) return;
     }
     if (where && strchr(where, '+')) {
         if (!both_in_job(where, all_hosts)) return;

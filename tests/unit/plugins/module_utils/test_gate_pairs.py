@@ -83,7 +83,11 @@ def test_planning_10000_nodes_is_quick() -> None:
 def test_one_bad_node_of_few(count: int) -> None:
     nodes, _leaves = cluster(count)
     for victim in nodes:
-        scheme, _waves = isolate(nodes, None, lambda pair, _n, victim=victim: victim not in pair)
+
+        def good(pair: Pair, _launches: int, victim: str = victim) -> bool:
+            return victim not in pair
+
+        scheme, _waves = isolate(nodes, None, good)
         if count == 3 and not scheme.cleared:
             assert victim in scheme.undecided()
         else:

@@ -1,0 +1,130 @@
+"""The gate on a real Slurm cluster: what it installed, what it reported, and what it says of nodes with faults."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+Host = Any
+PROJECT = Path(__file__).resolve().parents[2]
+REPORTS = Path(os.environ.get("MOLECULE_EPHEMERAL_DIRECTORY", "/nonexistent")) / "reports"
+SCHEMA = json.loads((PROJECT / "roles/nccl_tests/files/acceptance.schema.json").read_text(encoding="utf-8"))
+FAULT = "/etc/gpuops-lab/nccl-fault"
+
+
+@pytest.fixture(scope="module")
+def report() -> dict[str, Any]:
+    return read(REPORTS)
+
+
+def read(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "acceptance.json").read_text(encoding="utf-8"))
+    jsonschema.validate(found, SCHEMA)
+    return found
+
+
+def gate(folder: Path, **variables: Any) -> subprocess.CompletedProcess[str]:
+    """Run the scenario's gate once more, measuring, with its report in `folder`."""
+    given = {"nccl_tests_always": True, "nccl_tests_launches": 1, "nccl_tests_report_dir": str(folder), **variables}
+    command = [
+        str(Path(sys.executable).with_name("ansible-playbook")),
+        "-i",
+        "inventories/lab",
+        "-e",
+        json.dumps(given),
+    ]
+    return subprocess.run(
+        [*command, "molecule/nccl_tests/converge.yml"], cwd=PROJECT, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture
+def fault_on_n2(n2: Host) -> Iterator[Callable[[str], None]]:
+    """A function that gives n2 a fault; it is gone after the test."""
+
+    def give(fault: str) -> None:
+        n2.check_output("mkdir -p $(dirname %s) && echo %s > %s", FAULT, fault, FAULT)
+
+    yield give
+    n2.check_output("rm -f %s", FAULT)
+
+
+def test_same_programs_on_every_node(n1: Host, n2: Host) -> None:
+    sums = "cd /opt/nccl-tests/bin && sha256sum *_perf"
+    assert n1.check_output(sums) == n2.check_output(sums)
+    assert "all_reduce_perf" in n1.check_output(sums)
+
+
+def test_compiler_on_the_build_host_alone(n1: Host, n2: Host) -> None:
+    assert n1.package("libopenmpi-dev").is_installed
+    assert not n2.package("libopenmpi-dev").is_installed
+
+
+def test_report_says_pass_and_lab(report: dict[str, Any]) -> None:
+    assert report["verdict"] == "pass"
+    assert report["note"].startswith("Lab")
+    assert [stage["name"] for stage in report["stages"]] == ["preflight", "nodes", "cluster"]
+    assert "configured" in report["expected"]["derivation"]
+    assert "TCP" in report["expected"]["derivation"]
+
+
+def test_all_gpus_of_all_nodes_took_part(report: dict[str, Any]) -> None:
+    together = report["stages"][2]["results"][0]
+    assert together["nodes"] == ["n1", "n2"]
+    assert len(together["samples"]) >= 3
+    log = (REPORTS / "logs" / "cluster-all_reduce-1.log").read_text(encoding="utf-8")
+    devices = [line.split() for line in log.splitlines() if line.startswith("#  Rank")]
+    assert len(devices) == 8
+    assert {words[words.index("on") + 1] for words in devices} == {"n1", "n2"}
+    assert all("A100" in " ".join(words) for words in devices)
+
+
+def test_other_reports_are_there() -> None:
+    suites = ET.parse(REPORTS / "acceptance.junit.xml").getroot()
+    assert sum(int(suite.get("tests", 0)) for suite in suites) == 5
+    assert 'gpuops_acceptance_verdict{verdict="pass"} 1' in (REPORTS / "acceptance.prom").read_text(encoding="utf-8")
+    assert "Lab: simulated GPUs" in (REPORTS / "acceptance.html").read_text(encoding="utf-8")
+
+
+def test_wrong_data_of_one_gpu_is_named(tmp_path: Path, fault_on_n2: Callable[[str], None]) -> None:
+    fault_on_n2("wrong/2")
+    done = gate(tmp_path)
+    assert done.returncode != 0
+    assert "The gate says fail" in done.stdout
+    found = read(tmp_path)
+    assert [(one["kind"], one["host"], one["device"]) for one in found["culprits"]] == [("gpu", "n2", "2")]
+
+
+def test_a_hang_is_a_result(tmp_path: Path, fault_on_n2: Callable[[str], None], n1: Host) -> None:
+    fault_on_n2("hang")
+    done = gate(tmp_path, nccl_tests_timeout=20, nccl_tests_isolate=False)
+    assert done.returncode != 0
+    found = read(tmp_path)
+    assert [(one["kind"], one["host"]) for one in found["culprits"]] == [("node", "n2")]
+    assert "did not end within" in found["culprits"][0]["evidence"]
+    assert found["stages"][1]["results"][0]["status"] == "pass", "n1 is not drawn into it"
+    assert n1.check_output("squeue --noheader") == "", "nothing is left in the queue"
+
+
+def test_check_mode_shows_the_plan_and_writes_nothing(tmp_path: Path) -> None:
+    command = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "inventories/lab", "--check"]
+    given = json.dumps({"nccl_tests_always": True, "nccl_tests_report_dir": str(tmp_path / "reports")})
+    done = subprocess.run(
+        [*command, "-e", given, "molecule/nccl_tests/converge.yml"],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "plan: every node alone" in done.stdout
+    assert not (tmp_path / "reports").exists()
