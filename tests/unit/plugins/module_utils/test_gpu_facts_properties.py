@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 import time
@@ -43,7 +44,7 @@ def elements(name: str) -> list[tuple[int, int]]:
 @cache
 def tree(name: str) -> tuple[str, int]:
     """A sysfs that shows the GPUs of a recording, and their number."""
-    root = Path(TREES.name) / name
+    root = Path(TREES.name) / str(os.getpid()) / name  # ansible-test runs each test in a process of its own
     ids = re.findall(rb'<gpu id="([^"]+)"', report(name))
     for address in {normalise(text.decode()) for text in ids}:
         assert address is not None
