@@ -17,6 +17,7 @@ td.hosts{overflow-wrap:anywhere;min-width:8rem}
 details{margin:1rem 0}
 summary{cursor:pointer;font-weight:600}
 details table{font-size:.85rem}
+details td{white-space:nowrap}
 """
 NAMES = 40  # names or ranges in a cell
 
@@ -84,14 +85,12 @@ def _usual(kind: dict[str, Any]) -> str:
     return _section(f"{kind['kind']}: versions", head, rows)
 
 
-def _everyone(kind: dict[str, Any], hosts: dict[str, Any]) -> str:
-    """Every host with every item that any of them has; folded away, for a fleet has many."""
-    mine = {name: host for name, host in hosts.items() if host["kind"] == kind["kind"]}
-    shown = [
-        item
-        for item, found in kind["items"].items()
-        if found["differing"] or found["unknown"] or found["usual"] not in {None, NONE}
-    ]
+def _everyone(kind: dict[str, Any], report: dict[str, Any]) -> str:
+    """Every host with the items in which not all are equal; folded away, for a fleet has many."""
+    mine = {name: host for name, host in report["hosts"].items() if host["kind"] == kind["kind"]}
+    shown = [item for item, found in kind["items"].items() if found["differing"] or found["unknown"]]
+    if not shown and not any(name in mine for problem in report["health"] for name in problem["hosts"]):
+        return ""
     usual = {item: kind["items"][item]["usual"] for item in shown}
     rows = []
     for name, host in mine.items():
@@ -100,9 +99,10 @@ def _everyone(kind: dict[str, Any], hosts: dict[str, Any]) -> str:
             text = host["versions"][item]
             shade = "soft" if text is None else "" if text == usual[item] else "unstable"
             cells.append(f'<span class="{shade}">{escape("unknown" if text is None else text)}</span>')
-        rows.append([escape(name), str(len(host["problems"]) or html.NONE), *cells])
+        count = sum(not problem["ignored"] for problem in host["problems"])
+        rows.append([escape(name), str(count or html.NONE), *cells])
     head = [("Host", ""), ("Problems", "n"), *((ITEMS[item], "") for item in shown)]
-    title = f"Every host of {kind['kind']} ({kind['hosts']:,})"
+    title = f"Every host of {kind['kind']} ({kind['hosts']:,}), where not all are equal"
     return f"<details><summary>{escape(title)}</summary>{html.table(head, rows)}</details>"
 
 
@@ -127,7 +127,7 @@ def page(report: dict[str, Any]) -> str:
         _absent(report),
         _drift(report),
         *(_usual(kind) for kind in report["kinds"]),
-        *(_everyone(kind, report["hosts"]) for kind in report["kinds"]),
+        *(_everyone(kind, report) for kind in report["kinds"]),
     ]
     if ignored["words"]:
         words = escape(", ".join(ignored["words"]))

@@ -50,7 +50,7 @@ def refused(words: Iterable[str]) -> list[str]:
     ]
 
 
-def _problems(found: Any) -> list[dict[str, str]]:
+def _problems(found: Any) -> list[dict[str, Any]]:
     taken = []
     for problem in found[:MOST_PROBLEMS] if isinstance(found, list) else []:
         if isinstance(problem, dict) and _CODE.fullmatch(clean(problem.get("code"))):
@@ -103,17 +103,18 @@ def compare(versions: Mapping[str, str | None]) -> dict[str, Any]:
     }
 
 
-def _is_ignored(problem: dict[str, str], ignore: set[str]) -> bool:
+def _is_ignored(problem: dict[str, Any], ignore: set[str]) -> bool:
     return problem["code"] in ignore or f"{problem['code']} {problem['device']}" in ignore
 
 
 def _health(hosts: dict[str, Any], ignore: set[str]) -> tuple[list[dict[str, Any]], int]:
-    """Equal problems once with their hosts, most hosts first; and how many were ignored."""
+    """Equal problems once with their hosts, most hosts first; and how many were ignored, which are marked so."""
     names: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     ignored = 0
     for name, host in hosts.items():
         for problem in host["problems"]:
-            if _is_ignored(problem, ignore):
+            problem["ignored"] = _is_ignored(problem, ignore)
+            if problem["ignored"]:
                 ignored += 1
             else:
                 names[problem["code"], problem["device"], problem["detail"]].append(name)

@@ -132,7 +132,7 @@ def test_what_is_ignored_is_not_judged_and_stays_in_the_report() -> None:
     assert report["counts"]["drift"] == 0
     assert report["ignored"] == {"words": ["kernel", "port_down mlx5_3"], "problems": 1}
     assert report["hosts"]["n2"]["versions"]["kernel"] == "6"
-    assert len(report["hosts"]["n1"]["problems"]) == 2
+    assert [problem["ignored"] for problem in report["hosts"]["n1"]["problems"]] == [True, False]
 
 
 def test_words_that_nothing_can_be_ignored_by_are_refused() -> None:
@@ -253,6 +253,8 @@ def test_the_page_begins_with_the_verdict() -> None:
     page = _audit_html.page(merged({"n1": look(), "n2": look(("gpu_lost", "GPU 3", "")), "n3": look(nccl="none")}))
     places = [page.index(text) for text in ("A host has problems", "gpu_lost", "Who differs", "gpu_nodes: versions")]
     assert places == sorted(places)
+    assert "Every host of gpu_nodes (3)" in page
+    assert "Every host" not in _audit_html.page(merged({"n1": look(), "n2": look()}))
     assert "http" not in page and "<script" not in page
     assert "Clean: no problems, no drift" in _audit_html.page(merged({"n1": look()}))
     assert "Hosts differ from each other" in _audit_html.page(merged({"n1": look(), "n2": look(os="x")}))
