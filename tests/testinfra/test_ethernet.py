@@ -60,6 +60,13 @@ def test_a_link_that_comes_back_gets_its_settings_from_udev(n2: Any) -> None:
     assert segmentation(n2, "x1") == "off"
 
 
+def test_an_owner_that_states_another_mtu_is_named(n1: Any) -> None:
+    assert n1.service("systemd-networkd").is_running
+    arguments = json.dumps({"interfaces": [{"name": "x1", "mtu": 9000}]})
+    out = ansible("ansible", "n1", "--check", "-m", "gpuops.cluster.ethernet_links", "-a", arguments)
+    assert "x1: systemd-networkd sets MTU 1500 (/etc/systemd/network/x1.network); set 9000 there, or it returns" in out
+
+
 def test_a_lost_host_gets_its_link_back(n1: Any) -> None:
     arguments = {
         "interfaces": [{"name": "eth0", "mtu": 1400}],
