@@ -18,7 +18,7 @@ Host = Any
 PROJECT = Path(__file__).resolve().parents[2]
 REPORTS = Path(os.environ.get("MOLECULE_EPHEMERAL_DIRECTORY", "/nonexistent")) / "reports"
 SCHEMA = json.loads((PROJECT / "roles/nccl_tests/files/acceptance.schema.json").read_text(encoding="utf-8"))
-FAULT = "/etc/gpuops-lab/nccl-fault"
+FAULT = "/etc/gpuops-lab-nccl-fault"
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def fault_on_n2(n2: Host) -> Iterator[Callable[[str], None]]:
     """A function that gives n2 a fault; it is gone after the test."""
 
     def give(fault: str) -> None:
-        n2.check_output("mkdir -p $(dirname %s) && echo %s > %s", FAULT, fault, FAULT)
+        n2.check_output("echo %s > %s", fault, FAULT)
 
     yield give
     n2.check_output("rm -f %s", FAULT)

@@ -2,7 +2,7 @@
  * and prints in the format of nccl-tests 2.17. Every figure is measured, on CPU and over the lab's network.
  *
  * Faults, for tests: NCCL_TESTS_LAB_FAULT="KIND[:NUMBER]@HOST[/DEVICE]" or, for a path between two nodes,
- * "slow:0.3@HOST+HOST"; several separated by commas. The file /etc/gpuops-lab/nccl-fault on a node holds the same
+ * "slow:0.3@HOST+HOST"; several separated by commas. The file /etc/gpuops-lab-nccl-fault on a node holds the same
  * without @HOST. Kinds: slow:F (F of the speed), dip:P (slow to 0.75 with probability P), hang, crash, wrong, usage.
  *
  * SPDX-License-Identifier: GPL-3.0-or-later */
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define VERSION "2.17.6"
-#define FAULT_FILE "/etc/gpuops-lab/nccl-fault"
+#define FAULT_FILE "/etc/gpuops-lab-nccl-fault"
 #define HOST 64
 #define GPUS 64
 
