@@ -35,8 +35,8 @@ class Sources:
 
     pci: list[PciFunction]
     switches: int
-    loaded: str | None
-    flavour: str | None
+    loaded: str | None = None
+    flavour: str | None = None
     slots: dict[str, int] = field(default_factory=dict)  # PCI address -> lanes of the slot
     answered: Answer | None = None  # null: there is no nvidia-smi
     report: Report = field(default_factory=Report)
@@ -204,9 +204,11 @@ def caller(nvidia_smi: str, timeout: float) -> Ask:
 def gather(ask: Ask | None, sysfs_root: str = "/sys", proc_root: str = "/proc") -> dict[str, Any]:
     """Facts in the form of the contract. ``ask`` calls nvidia-smi with arguments; null where there is none."""
     pci, switches = nvidia_functions(sysfs_root)
-    sources = Sources(pci, switches, *loaded_driver(proc_root, sysfs_root))
+    sources = Sources(pci, switches)
     if ask is not None:
         _ask(sources, ask)
+    # Last, for nvidia-smi loads the module where nobody had used it since the boot.
+    sources.loaded, sources.flavour = loaded_driver(proc_root, sysfs_root)
     answer = sources.answered or Answer()
     verdict = judge("\n".join((sources.report.remarks, answer.stderr.decode("utf-8", "replace"))), answer.rc)
     offers = {function.address: slot(sysfs_root, function.address)[1] for function in pci}

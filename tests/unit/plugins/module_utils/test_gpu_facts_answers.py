@@ -180,6 +180,20 @@ def test_the_loaded_module(banner: str, loaded: str | None, flavour: str | None,
     assert (driver["loaded"], driver["flavour"]) == (loaded, flavour)
 
 
+def test_a_module_that_nvidia_smi_loads_counts_as_loaded(tmp_path: Path) -> None:
+    """After a boot the first call of nvidia-smi loads the module."""
+    ask = answering(H100.encode())
+
+    def first_call(*arguments: str) -> Answer:
+        (tmp_path / "driver/nvidia").mkdir(parents=True, exist_ok=True)
+        banner = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024"
+        (tmp_path / "driver/nvidia/version").write_text(f"{banner}\n", encoding="utf-8")
+        answer: Answer = ask(*arguments)
+        return answer
+
+    assert gather(first_call, NOWHERE, str(tmp_path))["driver"]["loaded"] == "550.54.15"
+
+
 # What other tools recorded
 
 LSPCI = {
