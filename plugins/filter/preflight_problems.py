@@ -37,6 +37,16 @@ options:
     description: Largest distance in seconds between any two clocks.
     type: float
     default: 5.0
+  groups:
+    description: Names of the inventory's groups that have hosts.
+    type: list
+    elements: str
+    default: []
+  gpu_hosts:
+    description: Hosts that carry GPUs; none at all is refused.
+    type: list
+    elements: str
+    required: true
   partitions:
     description: Host names by Slurm partition, within which GPU models must be equal.
     type: dict
@@ -59,9 +69,11 @@ _value:
 """
 
 from collections import defaultdict
+from difflib import get_close_matches
 from typing import Any, Callable
 
 Host = dict[str, Any]
+KNOWN_GROUPS = ("gpu_nodes", "slurm_controllers", "slurm_databases", "login_nodes", "monitoring_servers")
 
 
 def _version(text: str) -> tuple[int, ...]:
@@ -148,6 +160,21 @@ def _clocks(hosts: list[Host], limit: float) -> list[str]:
     return messages
 
 
+def _groups(groups: list[str], gpu_hosts: list[str]) -> list[str]:
+    """Groups that are missing, or misspelt so that a whole part of the site would silently not happen."""
+    messages = []
+    for known in KNOWN_GROUPS:
+        for close in get_close_matches(known, set(groups) - set(KNOWN_GROUPS), n=1, cutoff=0.85):
+            if known not in groups:
+                messages.append(f"the inventory has a group {close}; rename it if {known} is meant")
+    if not gpu_hosts:
+        seen = ", ".join(sorted(set(groups) - {"all", "ungrouped"})) or "none"
+        messages.append(
+            f"the inventory has no GPU hosts: group gpu_nodes is missing or empty (preflight_gpu_hosts); groups seen: {seen}"
+        )
+    return messages
+
+
 def _gpu_models(hosts: list[Host], partitions: dict[str, list[str]]) -> list[str]:
     models = {h["host"]: ", ".join(sorted(set(h["gpu_models"]))) for h in hosts if h.get("gpu_models")}
     messages = []
@@ -171,11 +198,14 @@ def preflight_problems(
     python_minimum: str = "3.9",
     free_mib: dict[str, int] | None = None,
     clock_offset_s: float = 5.0,
+    groups: list[str] | None = None,
+    gpu_hosts: list[str] | None = None,
     partitions: dict[str, list[str]] | None = None,
 ) -> list[str]:
-    """All messages, hosts that do not answer first."""
+    """All messages: groups, hosts that do not answer, what is wrong with each of the others, what is wrong between them."""
     up = [h for h in hosts if h["answers"] and h.get("probe")]
-    messages = [m for h in hosts if h not in up for m in _no_answer(h)]
+    messages = _groups(groups or [], gpu_hosts or [])
+    messages += [m for h in hosts if h not in up for m in _no_answer(h)]
     for host in up:
         messages += (
             _system(host, supported) + _python(host, python_minimum) + _disk(host, free_mib or {}) + _names(host)

@@ -84,7 +84,7 @@ def test_names_that_do_not_resolve_are_named() -> None:
 def test_an_inventory_without_gpu_hosts_is_refused() -> None:
     code, output = run("-e", '{"preflight_gpu_hosts": []}')
     assert code != 0
-    assert "group gpu_nodes is missing or empty; groups seen:" in output
+    assert "group gpu_nodes is missing or empty (preflight_gpu_hosts); groups seen:" in output
 
 
 @pytest.mark.parametrize(

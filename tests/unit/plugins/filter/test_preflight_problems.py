@@ -27,7 +27,7 @@ def host(name: str, **changes: Any) -> dict[str, Any]:
 
 
 def judge(*hosts: dict[str, Any], **options: Any) -> list[str]:
-    return preflight_problems(list(hosts), supported=SUPPORTED, **options)
+    return preflight_problems(list(hosts), supported=SUPPORTED, **{"gpu_hosts": ["n1"], **options})
 
 
 def test_nothing_wrong_says_nothing() -> None:
@@ -91,3 +91,13 @@ def test_mixed_models_are_refused_within_a_partition_only() -> None:
     assert judge(*hosts, partitions={"x": ["a"], "y": ["b", "c"]}) == []
     (message,) = judge(*hosts, partitions={"main": ["a", "b", "c"]})
     assert "partition main mixes GPU models (A100: b; H100: a)" in message
+
+
+def test_no_gpu_hosts_and_a_misspelt_group_are_refused() -> None:
+    messages = judge(host("n1"), groups=["all", "gpu_node", "storage"], gpu_hosts=[])
+    assert messages == [
+        "the inventory has a group gpu_node; rename it if gpu_nodes is meant",
+        "the inventory has no GPU hosts: group gpu_nodes is missing or empty (preflight_gpu_hosts); "
+        "groups seen: gpu_node, storage",
+    ]
+    assert judge(host("n1"), groups=["gpu_nodes", "gpu_nodes_spare", "slurm_controllers"]) == []
