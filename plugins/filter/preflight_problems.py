@@ -170,7 +170,8 @@ def _groups(groups: list[str], gpu_hosts: list[str]) -> list[str]:
     if not gpu_hosts:
         seen = ", ".join(sorted(set(groups) - {"all", "ungrouped"})) or "none"
         messages.append(
-            f"the inventory has no GPU hosts: group gpu_nodes is missing or empty (preflight_gpu_hosts); groups seen: {seen}"
+            "the inventory has no GPU hosts: group gpu_nodes is missing or empty (preflight_gpu_hosts); "
+            f"groups seen: {seen}"
         )
     return messages
 
@@ -202,7 +203,7 @@ def preflight_problems(
     gpu_hosts: list[str] | None = None,
     partitions: dict[str, list[str]] | None = None,
 ) -> list[str]:
-    """All messages: groups, hosts that do not answer, what is wrong with each of the others, what is wrong between them."""
+    """All messages: groups, hosts that do not answer, what is wrong with each other host, what is between hosts."""
     up = [h for h in hosts if h["answers"] and h.get("probe")]
     messages = _groups(groups or [], gpu_hosts or [])
     messages += [m for h in hosts if h not in up for m in _no_answer(h)]
