@@ -74,11 +74,7 @@ def create(podman: Podman, name: str) -> str:
 
 def remove(podman: Podman, name: str) -> None:
     """Remove the network, and what killed containers left of it: the bridge and its firewall rules."""
-    _remove(podman, f"gpuops-{name}")  # TEMPORARY
-    _remove(podman, full_name(podman, name))
-
-
-def _remove(podman: Podman, name: str) -> None:
+    name = full_name(podman, name)
     if podman.call("network", "exists", name, check=False).returncode:
         return
     description = json.loads(podman.call("network", "inspect", name).stdout)[0]
