@@ -15,11 +15,9 @@ if TYPE_CHECKING:
 _SENTENCES: tuple[tuple[re.Pattern[str], str | None], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), code)
     for pattern, code in (
-        (r"gpu is lost", "gpu_lost"),
-        (r"fallen off the bus", "gpu_lost"),
+        (r"gpu is lost\b.*|.*fallen off the bus.*", "gpu_lost"),
         (r"corrupted inforom|inforom is corrupt(ed)?", "inforom_corrupt"),
-        (r"unknown error", "unknown_error"),
-        (r"err!", "unknown_error"),
+        (r"unknown error\b.*|err!.*", "unknown_error"),
         (r"gpu requires reset|reset required", "unknown_error"),
         (r"insufficient permissions?|no permissions?", "not_permitted"),
         (r"n/a|none|not (available|found|supported|applicable)|(function|value) not (found|supported)", None),

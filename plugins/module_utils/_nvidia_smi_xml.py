@@ -59,7 +59,7 @@ class Node:
 class Report:
     """What could be read.
 
-    ``damage`` is empty when the report was whole; else one sentence. ``remarks`` is the text outside of the XML.
+    ``damage`` is empty when the report was whole; else one sentence. ``remarks`` is the text outside of its elements.
     ``found`` tells whether there was a report at all.
     """
 
@@ -85,7 +85,6 @@ class _Reader:
     def read(self, data: bytes) -> str:
         """Read all that is readable; returns what is wrong with it, or an empty string."""
         parser = expat.ParserCreate("utf-8")
-        parser.buffer_text = True
         parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_NEVER)
         parser.EntityDeclHandler = self._refuse_entity
         parser.ExternalEntityRefHandler = self._refuse_reference
@@ -159,15 +158,18 @@ def _salvage(body: bytes) -> Node:
     """Read head and GPUs one by one, each as far as it goes."""
     root = Node("nvidia_smi_log")
     head, *gpus = _pieces(body)
-    reader = _Reader()
-    reader.read(head)
-    for node in reader.top.all("nvidia_smi_log"):
-        root.children.extend(node.children)
-    for piece in gpus:
+    for piece in (head, *(b"<nvidia_smi_log>" + gpu for gpu in gpus)):
         reader = _Reader()
         reader.read(piece)
-        root.children.extend(reader.top.all("gpu"))
+        for node in reader.top.all("nvidia_smi_log"):
+            root.children.extend(node.children)
+            root.text += node.text
     return root
+
+
+def _loose(root: Node) -> str:
+    """Text between the elements, where nvidia-smi writes what went wrong while it printed the report."""
+    return "\n".join((root.text, root.value("error_string") or "", *(gpu.text for gpu in root.all("gpu")))).strip()
 
 
 def read_report(data: bytes) -> Report:
@@ -186,4 +188,4 @@ def read_report(data: bytes) -> Report:
         return Report(found=True, damage=str(refusal), remarks=remarks)
     if too_long:
         damage = f"the report is longer than {REPORT_LIMIT} bytes"
-    return Report(root=root, found=True, damage=damage, remarks=remarks)
+    return Report(root=root, found=True, damage=damage, remarks=f"{remarks}\n{_loose(root)}".strip())

@@ -100,6 +100,21 @@ def test_a_damaged_gpu_costs_only_its_own_tail() -> None:
     assert [device["memory_mib"] for device in facts["devices"]] == [81559] * 3 + [None] + [81559] * 4
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_sentence_between_the_gpus(whole: bool) -> None:
+    """What nvidia-smi writes when a GPU is lost while it prints the report."""
+    said = "Unable to determine the device handle for GPU 0000:0B:00.0: Unknown Error\n"
+    head, gpus, tail = split(H100)
+    report = head + "\n".join(gpus[:2]) + f"\n{said}" + "\n".join(gpus[3:]) + (tail if whole else "")
+    facts = facts_of(report.encode())
+    assert facts["count"] == 7
+    assert [code for code, _device in codes(facts)] == [
+        "gpu_lost",
+        *([] if whole else ["report_truncated"]),
+        "gpu_missing",
+    ]
+
+
 def test_a_second_report_is_not_read() -> None:
     report = read_report(document("one") + document("two"))
     assert [gpu.value("product_name") for gpu in report.gpus] == ["one"]
