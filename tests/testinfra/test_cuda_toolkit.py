@@ -20,9 +20,14 @@ def test_the_default_stays_where_it_was(n1: Host) -> None:
     assert "release 13.0," in n1.check_output("bash -lc 'nvcc --version'")
 
 
+PROGRAM = """
+#include <cstdio>
+int main() { int version = 0; cudaRuntimeGetVersion(&version); std::printf("%d", version); }
+"""
+
+
 def test_a_program_is_compiled_and_finds_the_runtime_library(n1: Host) -> None:
-    source = r"#include <cstdio>\nint main() { int v = 0; cudaRuntimeGetVersion(&v); std::printf(\"%d\", v); }"
-    n1.check_output("printf '%s' > /tmp/version.cu", source)
+    n1.check_output("printf %%s %s > /tmp/version.cu", PROGRAM)
     n1.check_output("bash -lc 'nvcc --cudart shared -o /tmp/version /tmp/version.cu'")
     assert n1.check_output("/tmp/version") == "13000"
 
