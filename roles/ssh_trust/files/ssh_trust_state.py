@@ -3,16 +3,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Say what a node's sshd does now and which certificates it still needs. Reads only; prints one line of JSON.
 
-Argument: a JSON object {name, address, users, principals, ca, replace}; `ca` is the authority's public key or empty.
-Answer: {installed, problems, work, keys, in_effect, digest, reload, active, ports, host_key, host_key_path, include}.
-`work` holds one signing request for each certificate that is missing or no longer right; `keys` the users whose key
-pair is missing; `problems` what the role refuses to work with.
+Argument: a JSON object {name, address, users, principals, ca, replace, revoked, revoked_keys}; `ca` is the authority's
+public key or empty, `revoked` patterns of hosts and of user@host, `revoked_keys` the public keys revoked so far.
+Answer: {installed, problems, work, keys, stale, in_effect, digest, reload, active, ports, host_key, host_key_path,
+include}. `work` holds one signing request for each certificate that is missing or no longer right; `keys` the users
+whose key pair is missing; `stale` files of users who are no longer trusted; `problems` what the role refuses.
 """
 
 from __future__ import annotations
 
 import base64
 import fnmatch
+import glob
 import hashlib
 import ipaddress
 import json
@@ -25,25 +27,23 @@ import struct
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 ETC = "/etc/ssh"
 CA_FILE = f"{ETC}/ssh_trust_ca.pub"
 HOST_CERTIFICATE = f"{ETC}/ssh_trust_host-cert.pub"
-SSHD_DROPIN = f"{ETC}/sshd_config.d/05-ssh-trust.conf"
-SSH_DROPIN = f"{ETC}/ssh_config.d/05-ssh-trust.conf"
+DROPINS = {name: f"{ETC}/{name}.d/05-ssh-trust.conf" for name in ("sshd_config", "ssh_config")}
+REVOKED = f"{ETC}/ssh_trust_revoked.krl"
 STAMP = f"{ETC}/ssh_trust_applied"
 KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
 KEY_FIELDS = {"ssh-ed25519": 1, "ssh-rsa": 2}  # ECDSA has two: curve and point
-# Interfaces whose addresses come and go, or are the same on every host.
+# Interfaces whose addresses come and go, or are alike on many hosts.
 PASSING = re.compile(r"^(lo|docker|podman|br-|veth|virbr|cni|flannel|cali|lxc|lxd|tailscale|wg)")
 SBIN = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 
 
-@dataclass(frozen=True)
-class Certificate:
-    """The fields of an OpenSSH certificate that decide whether it can stay. Times are seconds since the epoch, UTC."""
+class Certificate(NamedTuple):
+    """What decides whether an OpenSSH certificate can stay. Times are seconds since the epoch, UTC."""
 
     key: tuple[bytes, ...]
     host: bool
@@ -110,10 +110,10 @@ def parse_certificate(line: str) -> Certificate | None:
         while packed:
             (name,), packed = strings(packed, 1)
             principals.append(name.decode())
+        words = identity.decode()
     except (struct.error, ValueError):
         return None
-    names = frozenset(principals)
-    return Certificate((plain.encode(), *key), role == 2, identity.decode(), names, after, before, authority)
+    return Certificate((plain.encode(), *key), role == 2, words, frozenset(principals), after, before, authority)
 
 
 def wrong(request: dict[str, Any], line: str, authority: str, now: float) -> str:
@@ -135,14 +135,10 @@ def wrong(request: dict[str, Any], line: str, authority: str, now: float) -> str
 
 def addresses(links: list[dict[str, Any]]) -> list[str]:
     """The lasting addresses in what `ip -j address` prints: no link-local, privacy or container network ones."""
-    found = []
-    for link in links:
-        if PASSING.match(link.get("ifname", "lo")):
-            continue
-        for entry in link.get("addr_info", []):
-            if entry.get("scope") == "global" and not (entry.get("temporary") or entry.get("deprecated")):
-                found.append(str(ipaddress.ip_address(entry["local"])))
-    return found
+    lasting = [link for link in links if not PASSING.match(link.get("ifname", "lo"))]
+    entries = [entry for link in lasting for entry in link.get("addr_info", []) if entry.get("scope") == "global"]
+    kept = [entry for entry in entries if not (entry.get("temporary") or entry.get("deprecated"))]
+    return [str(ipaddress.ip_address(entry["local"])) for entry in kept]
 
 
 def names(request: dict[str, Any], found: list[str]) -> list[str]:
@@ -199,6 +195,7 @@ def refusals(have: dict[str, list[str]], kind: str) -> list[str]:
     others("PubkeyAuthentication", "yes", "certificates need yes")
     others("HostCertificate", HOST_CERTIFICATE, "it would hide ours; remove it, or do without this role")
     others("TrustedUserCAKeys", CA_FILE, "ours would take its place; remove it, or do without this role")
+    others("RevokedKeys", REVOKED, "ours would take its place; remove it, or do without this role")
     others("AuthorizedPrincipalsFile", "none", "it does not know the names in our certificates; remove it")
     others("AuthorizedPrincipalsCommand", "none", "it does not know the names in our certificates; remove it")
     lacks("HostKeyAlgorithms", kind)
@@ -210,14 +207,22 @@ def host_key(have: dict[str, list[str]]) -> tuple[str, str]:
     """Path and public key of the best host key that sshd uses; empty where it has none."""
     ranked = []
     for path in have.get("hostkey", []):
-        words = (read(f"{path}.pub") or run("ssh-keygen", "-y", "-f", path).stdout).split()
+        words = (read(f"{path}.pub") or run("ssh-keygen", "-y", "-f", path).stdout).split()[:2]
         if words and words[0] in KEY_TYPES:
-            ranked.append((KEY_TYPES.index(words[0]), path, " ".join(words[:2])))
+            ranked.append((KEY_TYPES.index(words[0]), path, " ".join(words)))
     return min(ranked)[1:] if ranked else ("", "")
 
 
+def offered(have: dict[str, list[str]]) -> bool:
+    """Whether the sshd that runs now offers the certificate that lies on the disk; true where none answers here."""
+    host, _, port = have.get("listenaddress", ["127.0.0.1:22"])[0].rpartition(":")
+    host = "::1" if host == "[::]" else host.strip("[]") if host.strip("0.") else "127.0.0.1"
+    asked = run("ssh-keyscan", "-c", "-T", "5", "-p", port, host)
+    return "SSH-2.0" not in asked.stdout + asked.stderr or read(HOST_CERTIFICATE).split()[1] in asked.stdout
+
+
 def wishes(request: dict[str, Any], key: str, found: list[str]) -> tuple[list[dict[str, Any]], list[str], list[str]]:
-    """The certificates that this node should have, the users without a key pair, and the users that do not exist."""
+    """The certificates that this node should have, the users without a key pair, and refusals of unknown users."""
     host = {"name": "host", "type": "host", "identity": request["name"], "principals": names(request, found)}
     wanted = [{**host, "public_key": key, "path": HOST_CERTIFICATE}]
     without, unknown = [], []
@@ -226,7 +231,7 @@ def wishes(request: dict[str, Any], key: str, found: list[str]) -> tuple[list[di
         try:
             uid = pwd.getpwnam(user).pw_uid
         except KeyError:
-            unknown.append(user)
+            unknown.append(f"ssh_trust_users names '{user}', whom the host does not know (getent passwd)")
             continue
         if not os.path.exists(path) or os.stat(path).st_uid != uid or os.stat(path).st_mode & 0o077:
             without.append(user)
@@ -236,47 +241,60 @@ def wishes(request: dict[str, Any], key: str, found: list[str]) -> tuple[list[di
     return wanted, without, unknown
 
 
+def revocations(request: dict[str, Any], wanted: list[dict[str, Any]]) -> list[str]:
+    """What of this host is revoked and must not be certified again."""
+    found = []
+    for item in wanted:
+        if any(fnmatch.fnmatch(item["identity"], pattern) for pattern in request["revoked"]):
+            found.append(f"{item['identity']} is in ssh_trust_revoked; take it off when it is installed anew")
+        elif item["public_key"] and item["public_key"] in request["revoked_keys"]:
+            file = "ssh_host_*" if item["type"] == "host" else f"ssh_trust_key_{item['name']}*"
+            found.append(f"the key of {item['identity']} is revoked; remove {ETC}/{file} to get another")
+    return found
+
+
 def look(request: dict[str, Any]) -> dict[str, Any]:
     """The whole answer; see the top of this file."""
+    nothing: dict[str, Any] = {"problems": [], "work": [], "keys": [], "stale": [], "in_effect": False, "reload": True}
     if os.geteuid() != 0:
-        return {"problems": ["the role needs root on the node; set become: true"], "installed": False}
+        return {**nothing, "problems": ["the role needs root on the node; set become: true"], "installed": False}
     if not shutil.which("sshd", path=SBIN):
-        return {"problems": [], "installed": False, "work": [], "keys": [], "in_effect": False, "reload": True}
+        return {**nothing, "installed": False}
     effective = run("sshd", "-T", "-C", "user=root,host=localhost,addr=127.0.0.1")  # -C: a Match block needs it
     if effective.returncode:
-        return {"problems": [f"sshd refuses its present configuration: {effective.stderr.strip()}"], "installed": True}
+        said = effective.stderr.strip()
+        return {**nothing, "problems": [f"sshd refuses its present configuration: {said}"], "installed": True}
     have = settings(effective.stdout)
     path, key = host_key(have)
     problems = refusals(have, key.split()[0]) if key else ["sshd has no readable host key"]
     trusted = blob(read(CA_FILE))
     if trusted and trusted != blob(request["ca"]) and not request["replace"]:
         problems.append(
-            "the node trusts another authority than the one in ssh_trust_ca_dir; set ssh_trust_ca_dir to where that "
-            "one is, or ssh_trust_ca_replace: true to replace it"
+            "it trusts another authority than that in ssh_trust_ca_dir; correct it or set ssh_trust_ca_replace"
         )
     links = run("ip", "-j", "address").stdout
     wanted, keys, unknown = wishes(request, key, addresses(json.loads(links or "[]")))
-    problems += [f"ssh_trust_users names '{user}', whom the host does not know (getent passwd)" for user in unknown]
     reasons = {item["path"]: wrong(item, read(item["path"]), request["ca"], time.time()) for item in wanted}
     work = [{**item, "reason": reasons[item["path"]]} for item in wanted if reasons[item["path"]]]
+    problems += unknown + revocations(request, wanted)
+    kept = [f"{item['path'].removesuffix('-cert.pub')}{end}" for item in wanted for end in ("", ".pub", "-cert.pub")]
     set_up = have.get("trustedusercakeys") == [CA_FILE] and HOST_CERTIFICATE in have.get("hostcertificate", [])
-    digest = hashlib.sha256("".join(map(read, (SSHD_DROPIN, HOST_CERTIFICATE))).encode()).hexdigest()
+    now = set_up and bool(read(HOST_CERTIFICATE)) and offered(have)
+    digest = hashlib.sha256("".join(map(read, (DROPINS["sshd_config"], HOST_CERTIFICATE))).encode()).hexdigest()
     return {
         "installed": True,
         "problems": problems,
         "work": work,
         "keys": keys,
-        "in_effect": set_up and not work and request["ca"] in read(f"{ETC}/ssh_known_hosts"),
+        "stale": sorted(set(glob.glob(f"{ETC}/ssh_trust_key_*")) - set(kept)),
+        "in_effect": now and not work and request["ca"] in read(f"{ETC}/ssh_known_hosts"),
         "digest": digest,
-        "reload": read(STAMP).strip() != digest,
+        "reload": not now or read(STAMP).strip() != digest,
         "active": run("systemctl", "is-active", "ssh.service").stdout.strip() == "active",
         "ports": have.get("port", ["22"]),
         "host_key": key,
         "host_key_path": path,
-        "include": {
-            "sshd_config": includes(read(f"{ETC}/sshd_config"), SSHD_DROPIN),
-            "ssh_config": includes(read(f"{ETC}/ssh_config"), SSH_DROPIN),
-        },
+        "include": {name: includes(read(f"{ETC}/{name}"), dropin) for name, dropin in DROPINS.items()},
     }
 
 

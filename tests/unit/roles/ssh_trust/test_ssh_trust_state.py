@@ -120,7 +120,7 @@ def test_lasting_addresses_only() -> None:
     ],
 )
 def test_an_include_counts_only_before_match(config: str, read: bool) -> None:
-    assert state.includes(config, state.SSHD_DROPIN) is read
+    assert state.includes(config, state.DROPINS["sshd_config"]) is read
 
 
 GOOD = """port 22
