@@ -28,6 +28,7 @@ COLOURS = {
     "absent": constants.COLOR_UNREACHABLE,
     "usual": None,
 }
+NOTHING = ("", "none")  # an empty text, and what the documentation calls the default
 FAIL_ON = {"drift": "drift", "health": "unhealthy"}  # word of fail_on: what is counted
 
 
@@ -56,7 +57,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         _unused, options = self.validate_argument_spec(argument_spec=argument_spec())
-        ignore, fail_on = ([word.strip() for word in options[name] if word.strip()] for name in ("ignore", "fail_on"))
+        ignore, fail_on = (
+            [word.strip() for word in options[name] if word.strip() not in NOTHING] for name in ("ignore", "fail_on")
+        )
         wrong = [f"audit_ignore: {why}" for why in _audit_merge.refused(ignore)]
         wrong += [f"audit_fail_on: '{word}' is neither drift nor health" for word in fail_on if word not in FAIL_ON]
         if wrong:

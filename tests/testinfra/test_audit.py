@@ -128,6 +128,8 @@ def test_a_host_without_python_is_listed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
+        (["-e", "audit_fail_on=none"], 0),
+        (["-e", "audit_fail_on="], 0),
         (["-e", "audit_fail_on=drift"], 2),
         (["-e", "audit_fail_on=health"], 2),
         (["-e", '{"audit_fail_on": ["drift", "health"]}'], 2),
