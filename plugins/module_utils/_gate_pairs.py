@@ -137,12 +137,12 @@ def round_robin(count: int) -> list[list[tuple[int, int]]]:
     return rounds
 
 
-def guilty_gpus(
+def bad_pairs(
     values: dict[tuple[int, int], Optional[float]], labels: list[list[str]], floor: float
-) -> tuple[list[int], list[tuple[int, int]]]:
-    """From GB/s by GPU pair (None: crashed, hung or wrong) to GPUs whose every pair is bad, and the single bad links.
+) -> set[tuple[int, int]]:
+    """From GB/s by GPU pair (None: crashed, hung or wrong) to the pairs below `floor` times the best of their kind.
 
-    A pair is bad below `floor` times the best pair with the same label of the topology matrix (NV18, PIX, …).
+    Pairs with the same label of the topology matrix (NV18, PIX, …) are of a kind; without labels, all are.
     """
 
     def label(pair: tuple[int, int]) -> str:
@@ -151,7 +151,16 @@ def guilty_gpus(
     best: dict[str, float] = {}
     for pair, value in values.items():
         best[label(pair)] = max(best.get(label(pair), 0.0), value or 0.0)
-    bad = {pair for pair, value in values.items() if value is None or value < floor * best[label(pair)]}
+    return {pair for pair, value in values.items() if value is None or value < floor * best[label(pair)]}
+
+
+def guilty_gpus(
+    values: dict[tuple[int, int], Optional[float]], labels: list[list[str]], floor: float
+) -> tuple[list[int], list[tuple[int, int]]]:
+    """GPUs whose every pair is bad, and bad pairs between GPUs that are good with others. Nobody if all pairs are."""
+    bad = bad_pairs(values, labels, floor)
+    if len(bad) == len(values):
+        return [], []
     everyone = {gpu for pair in values for gpu in pair}
-    gpus = sorted(g for g in everyone if len(everyone) > 2 and all(pair in bad for pair in values if g in pair))
+    gpus = sorted(gpu for gpu in everyone if all(pair in bad for pair in values if gpu in pair))
     return gpus, sorted(pair for pair in bad if not set(pair) & set(gpus))
