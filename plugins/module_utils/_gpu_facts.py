@@ -178,8 +178,9 @@ def _driver(sources: Sources, verdict: Verdict) -> dict[str, Any]:
     root = sources.report.root
 
     def version(*names: str) -> str | None:
-        texts = (Values(root).text(name) for name in names)
-        return next((text for text in texts if text and _VERSION.fullmatch(text)), None)
+        """The first that begins with a version: driver 610 adds to the old names that they are deprecated."""
+        found = (_VERSION.match(Values(root).text(name) or "") for name in names)
+        return next((match.group() for match in found if match), None)
 
     return {
         "version": version("driver_version", "kmd_version") or verdict.library_version,

@@ -196,7 +196,7 @@ def describe(index: int, node: Node) -> Device:
         "retired_pages": _retired_pages(values),
         "pcie": _pcie(values),
         "power_limit_w": values.number(
-            "gpu_power_readings/current_power_limit",
+            "gpu_power_readings//current_power_limit",  # one level deeper since driver 610
             "power_readings/enforced_power_limit",
             "power_readings/power_limit",
         ),

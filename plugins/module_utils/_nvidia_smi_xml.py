@@ -19,7 +19,7 @@ DEPTH_LIMIT = 32
 # Long, and of no use here: the clock tables alone are most of a report.
 SKIPPED = frozenset({"supported_clocks", "processes", "accounted_processes"})
 
-_ROOT_START = re.compile(rb"<nvidia_smi_log\s*>")
+_ROOT_START = re.compile(rb"<nvidia_smi_log(?:\s[^<>]*)?>")
 _ROOT_END = re.compile(rb"</nvidia_smi_log\s*>")
 _PROLOGUE = re.compile(rb"<\?xml|<!DOCTYPE")
 _GPU_START = re.compile(rb"<gpu[\s>]")
@@ -44,10 +44,20 @@ class Node:
         return [child for child in self.children if child.tag == tag]
 
     def find(self, path: str) -> Node | None:
-        """First element at a path of tags such as ``pci/pci_bus_id``."""
+        """First element at a path of tags such as ``pci/pci_bus_id``; ``a//b`` is the first b at any depth below a."""
         tag, _slash, rest = path.partition("/")
         node = next((child for child in self.children if child.tag == tag), None)
-        return node.find(rest) if node is not None and rest else node
+        if node is None or not rest:
+            return node
+        return node.search(rest[1:]) if rest.startswith("/") else node.find(rest)
+
+    def search(self, tag: str) -> Node | None:
+        """First element with a tag at any depth."""
+        for child in self.children:
+            found = child if child.tag == tag else child.search(tag)
+            if found is not None:
+                return found
+        return None
 
     def value(self, path: str) -> str | None:
         """Text of the element at a path without surrounding blanks; null when there is none."""

@@ -126,6 +126,21 @@ def test_sentences_and_exit_codes(said: str, rc: int, gpus: int, state: str, fou
     assert facts["pci_count"] == gpus and facts["reason"]
 
 
+@pytest.mark.parametrize(
+    ("elements", "version", "cuda"),
+    [
+        ("<driver_version>610.57.04 [Deprecated; use KMD Version]</driver_version><cuda_version>13.3 [Deprecated]"
+         "</cuda_version><kmd_version>610.57.04</kmd_version>", "610.57.04", "13.3"),
+        ('<driver_version>Deprecated, see "KMD version" instead</driver_version><kmd_version>610.57.04</kmd_version>'
+         "<cuda_umd_version>13.3</cuda_umd_version>", "610.57.04", "13.3"),
+        ("<driver_version>N/A</driver_version><cuda_version>Not Found</cuda_version>", None, None),
+    ],
+)  # fmt: skip
+def test_versions_as_driver_610_writes_them(elements: str, version: str | None, cuda: str | None) -> None:
+    driver = facts_of(f"<nvidia_smi_log>{elements}</nvidia_smi_log>".encode())["driver"]
+    assert (driver["version"], driver["cuda"]) == (version, cuda)
+
+
 def test_the_library_tells_its_version_in_a_mismatch() -> None:
     said = b"Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 535.161\n"
     assert facts_of(said, rc=18)["driver"]["version"] == "535.161"

@@ -132,6 +132,13 @@ def test_a_gpu_that_fell_off_the_bus(tmp_path: Path) -> None:
     assert codes(facts_of(H100.encode(), sysfs_root=str(tmp_path))) == [("gpu_lost", 1)]
 
 
+def test_the_power_limit_as_driver_610_nests_it() -> None:
+    report = H100.replace("<current_power_limit>700.00 W", "<gpu_ceiling><current_power_limit>650.00 W", 1)
+    report = report.replace("</default_power_limit>", "</default_power_limit></gpu_ceiling>", 1)
+    limits = [device["power_limit_w"] for device in facts_of(report.encode())["devices"]]
+    assert limits == [650.0] + [700.0] * 7
+
+
 # The width of a PCIe link
 
 
