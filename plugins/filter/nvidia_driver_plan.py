@@ -41,7 +41,8 @@ _value:
   description:
     - C(problems), the refusals as messages.
     - C(flavour) of the modules, C(candidates), the packages that are wanted, and C(resolved), whether apt knows them.
-    - C(packages), package to version, C(release), NVIDIA's number, and C(change), whether something else is installed.
+    - C(packages), package to version, C(release), NVIDIA's number, and C(change), whether something else is installed,
+      and C(unhold), installed packages that the new version has no more.
     - C(pins), pairs of package globs and version for apt's preferences, and C(headers), packages for the kernels.
     - C(fabric), whether fabric manager is needed, C(nouveau), whether that is loaded, C(installed), all packages found,
       and C(services) to stop while the driver is changed.
@@ -139,7 +140,7 @@ def _change_problems(settings: dict[str, Any], host: dict[str, Any], packages: d
     problems = []
     older = {n: v for n, v in packages.items() if n in host["installed"] and number(v) < number(host["installed"][n])}
     if older and not settings["downgrade_allowed"]:
-        steps = ", ".join(f"{name} {host['installed'][name]} to {version}" for name, version in sorted(older.items()))
+        steps = ", ".join(sorted({f"{host['installed'][name]} to {version}" for name, version in older.items()}))
         problems.append(
             f"this would go back from {steps}; set nvidia_driver_downgrade_allowed: true, or another version"
         )
@@ -148,6 +149,17 @@ def _change_problems(settings: dict[str, Any], host: dict[str, Any], packages: d
     if changes and users and settings["kernel_modules"]:
         problems.append(f"GPUs are in use by {', '.join(users)}; drain the host before its driver is changed")
     return problems
+
+
+def followers(
+    members: list[str], packages: dict[str, str], offers: dict[str, list[str]], installed: dict[str, str]
+) -> dict[str, str]:
+    """Installed members of the family that nobody named, at the version that it gets; those without one stay out."""
+    if not packages:
+        return {}
+    release = upstream(next(iter(packages.values())))
+    choices = {name: [installed[name], *offers.get(name, [])] for name in members}
+    return {name: v for name, versions in choices.items() for v in reversed(versions) if upstream(v) == release}
 
 
 def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[str, Any]:
@@ -176,10 +188,13 @@ def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[s
             )
     names = [name.format(branch=branch) for name in names + settings["extra_packages"]]
     offers = offered(host["madison"] or [], settings["source"])
+    here = upstream(installed.get(names[0], ""))
+    members = [name for name in installed if name not in names and here and upstream(installed[name]) == here]
     resolved = bool(offers) or all(name in installed for name in names)
     packages: dict[str, str] = {}
     if resolved and not problems:
         packages, problems = resolve(names, family.independent, offers, settings["version"], installed)
+        packages.update(followers(members, packages, offers, installed))
         problems += _change_problems(settings, host, packages)
     kernel_headers = headers(host["kernel"], host["bootable"]) if modules else []
     known = {line.split("|")[0].strip() for line in host["madison"] or []} | set(installed)
@@ -193,10 +208,11 @@ def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[s
     return {
         "problems": problems,
         "flavour": flavour,
-        "candidates": names + kernel_headers,
+        "candidates": names + members + kernel_headers,
         "packages": packages,
         "release": release,
         "resolved": resolved,
+        "unhold": [name for name in members if packages and name not in packages],
         "change": any(installed.get(name) != version for name, version in packages.items()),
         "fabric": fabric,
         "pins": [[name, version] for name, version in sorted(independent.items())] + [[GLOBS, f"{release}-*"]],

@@ -120,6 +120,19 @@ def test_another_version_is_a_change_and_going_back_needs_consent() -> None:
     assert not plan({**back, "downgrade_allowed": True}, *installed(NEW))["problems"]
 
 
+def test_whatever_is_installed_of_the_family_moves_along() -> None:
+    probe = [
+        *installed(OLD),
+        *installed(OLD, "nvidia-settings", "libnvidia-gone"),
+        *installed("1.0-1", "nvidia-support"),
+    ]
+    offers = [*BOOKWORM, f"nvidia-settings | {NEW} | {SECURITY}"]
+    decided = plan({"kernel_modules": False, "version": "535.309.01"}, *probe, madison=offers)
+    assert decided["packages"]["nvidia-settings"] == NEW
+    assert decided["unhold"] == ["libnvidia-gone"]
+    assert "nvidia-support" not in decided["candidates"]
+
+
 def test_without_the_repository_nothing_is_resolved_and_nothing_refused() -> None:
     decided = plan({"kernel_modules": False}, madison=[])
     assert not decided["resolved"]
