@@ -1,7 +1,7 @@
 # Copyright (c) The gpuops.cluster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Filters: what the role nvidia_driver has to do on a host, and how to add components to a source file of apt."""
+"""Filter: what the role nvidia_driver has to do on a host, and everything that speaks against it."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ _value:
       and C(unhold), installed packages that the new version has no more.
     - C(pins), pairs of package globs and version for apt's preferences, and C(headers), packages for the kernels.
     - C(fabric), whether fabric manager is needed, C(nouveau), whether that is loaded, C(installed), all packages found,
+      C(old_repositories), local repositories of other drivers,
       and C(services) to stop while the driver is changed.
   type: dict
 """
@@ -60,6 +61,7 @@ from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_gpus import
 from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_packages import (
     FAMILIES,
     GLOBS,
+    matches,
     number,
     offered,
     resolve,
@@ -190,7 +192,13 @@ def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[s
     offers = offered(host["madison"] or [], settings["source"])
     here = upstream(installed.get(names[0], ""))
     members = [name for name in installed if name not in names and here and upstream(installed[name]) == here]
-    resolved = bool(offers) or all(name in installed for name in names)
+    # A repository of another version may be there; the one that is asked for has to be.
+    repository = settings["repository"].rpartition("/")[2].partition("_")[0]
+    brought = settings["source"] != "nvidia" or repository in installed
+    resolved = (bool(offers) and brought) or all(
+        name in installed and (name in family.independent or matches(installed[name], settings["version"]))
+        for name in names
+    )
     packages: dict[str, str] = {}
     if resolved and not problems:
         packages, problems = resolve(names, family.independent, offers, settings["version"], installed)
@@ -219,76 +227,15 @@ def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[s
         "headers": kernel_headers,
         "installed": installed,
         "nouveau": host["nouveau"],
+        "old_repositories": [
+            name for name in installed if name.startswith("nvidia-driver-local-repo-") and name != repository
+        ],
         "services": sorted({SERVICES[name] for name in host["holders"] if name in SERVICES}),
     }
 
 
-def nvidia_driver_verdict(
-    plan: dict[str, Any], gpu: dict[str, Any], present: list[str], reboot: list[str], kernel_log: list[str]
-) -> dict[str, list[str]]:
-    """Is the driver there and answering, at one version? ``skipped`` has what could not be asked."""
-    installed = {name: version for _, name, version in (line.split("|") for line in present if line[1:2] == "i")}
-    if not plan["resolved"]:
-        return {
-            "wrong": [],
-            "skipped": ["nothing installed yet: apt does not know the packages before the repository is there"],
-        }
-    lacking = [name for name, version in plan["packages"].items() if installed.get(name) != version]
-    if lacking:
-        return {"wrong": [], "skipped": [f"nvidia-smi not asked: {', '.join(lacking)} not installed yet"]}
-    release, answer, loaded = plan["release"], gpu["driver"]["version"], gpu["driver"]["loaded"]
-    if reboot:
-        return {"wrong": [], "skipped": ["nvidia-smi not judged before the reboot"]}
-    if gpu["state"] in ("ok", "degraded"):
-        differing = {
-            name: value
-            for name, value in (("nvidia-smi", answer), ("the module", loaded))
-            if value not in (None, release)
-        }
-        return {
-            "wrong": [f"the packages are {release}, {name} says {value}" for name, value in differing.items()],
-            "skipped": [],
-        }
-    if not gpu["pci_count"]:
-        return {"wrong": [], "skipped": ["nvidia-smi not judged: there is no NVIDIA GPU on the PCI bus"]}
-    said = f"{gpu['state']}: {gpu['reason']}" + "".join(f" / {line}" for line in kernel_log[-5:])
-    return {
-        "wrong": [f"{gpu['pci_count']} GPUs are on the PCI bus, the driver does not answer ({said})"],
-        "skipped": [],
-    }
-
-
-def apt_components(text: str, uris: list[str], components: list[str]) -> str:
-    """A source file of apt, one-line or deb822, with components added where one of the URIs has main."""
-    wanted = {uri.rstrip("/") for uri in uris}
-
-    def added(words: str) -> str:
-        return " ".join([*words.split(), *(word for word in components if word not in words.split())])
-
-    def one_line(match: re.Match[str]) -> str:
-        head, uri, words = match.groups()
-        return f"{head}{added(words)}" if uri.rstrip("/") in wanted and "main" in words.split() else match.group()
-
-    def stanza(match: re.Match[str]) -> str:
-        text = match.group()
-        uris = re.search(r"(?im)^URIs:(.*)$", text)
-        if not uris or not wanted & {uri.rstrip("/") for uri in uris.group(1).split()}:
-            return text
-        return re.sub(
-            r"(?im)^(Components: *)(.*\bmain\b.*)$", lambda found: f"{found.group(1)}{added(found.group(2))}", text
-        )
-
-    if re.search(r"(?im)^Types:", text):
-        return re.sub(r"(?:[^\n]+\n?)+", stanza, text)
-    return re.sub(r"(?m)^(deb +(?:\[[^\]]*\] +)?(\S+) +\S+ +)([^#\n]*?)(?=\s*(?:#.*)?$)", one_line, text)
-
-
 class FilterModule:
-    """The filters, under their names."""
+    """The filter, under its name."""
 
     def filters(self) -> dict[str, Any]:
-        return {
-            "nvidia_driver_plan": nvidia_driver_plan,
-            "nvidia_driver_verdict": nvidia_driver_verdict,
-            "apt_components": apt_components,
-        }
+        return {"nvidia_driver_plan": nvidia_driver_plan}

@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpuops.cluster.plugins.filter.nvidia_driver_plan import (
-    apt_components,
-    headers,
-    nvidia_driver_plan,
-    nvidia_driver_verdict,
-)
+from ansible_collections.gpuops.cluster.plugins.filter.apt_components import apt_components
+from ansible_collections.gpuops.cluster.plugins.filter.nvidia_driver_plan import headers, nvidia_driver_plan
+from ansible_collections.gpuops.cluster.plugins.filter.nvidia_driver_verdict import nvidia_driver_verdict
 
 SECURITY = "http://mirror/debian-security bookworm-security/non-free amd64 Packages"
 MAIN = "http://mirror/debian bookworm/non-free amd64 Packages"
@@ -182,6 +179,24 @@ def test_daemons_of_the_driver_do_not_stand_in_the_way() -> None:
     decided = plan({"version": "535.309.01"}, *probe)
     assert not decided["problems"]
     assert decided["services"] == ["nvidia-persistenced"]
+
+
+REPOSITORY = {
+    "source": "nvidia",
+    "repository": "/srv/nvidia-driver-local-repo-debian12-580.105.08_1.0-1_amd64.deb",
+    "repository_checksum": "sha256:" + "a" * 64,
+    "kernel_modules": False,
+}
+
+
+def test_nvidias_repository_of_another_version_is_not_the_one_asked_for() -> None:
+    old = "nvidia-driver-local-repo-debian12-580.95.05"
+    probe = [f"dpkg ii |{old}|1.0-1", "dpkg hi |nvidia-driver-cuda|580.95.05-1"]
+    offers = [f"nvidia-driver-cuda | 580.95.05-1 | file:/var/{old}  Packages"]
+    forward = plan({**REPOSITORY, "version": "580.105.08"}, *probe, madison=offers)
+    assert not forward["resolved"]
+    assert forward["old_repositories"] == [old]
+    assert plan({**REPOSITORY, "version": "580"}, *probe, madison=offers)["resolved"], "the installed one satisfies it"
 
 
 def test_an_enrolled_key_and_the_legacy_check_are_fine() -> None:

@@ -1,0 +1,96 @@
+# Copyright (c) The gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Filter: is the driver there and answering, at one version?"""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: nvidia_driver_verdict
+short_description: Is the NVIDIA driver there and answering, at one version?
+description:
+  - Compares the packages, the answer of C(nvidia-smi) and the loaded module, by full version.
+positional: _input, gpu, present, reboot, kernel_log
+options:
+  _input:
+    description: What P(gpuops.cluster.nvidia_driver_plan#filter) returned.
+    type: dict
+    required: true
+  gpu:
+    description: What M(gpuops.cluster.gpu_facts) returned.
+    type: dict
+    required: true
+  present:
+    description: Lines C(state|package|version) of C(dpkg-query), after the installation.
+    type: list
+    elements: str
+    required: true
+  reboot:
+    description: What waits for a reboot.
+    type: list
+    elements: str
+    required: true
+  kernel_log:
+    description: Lines of the kernel's log about a module that did not load.
+    type: list
+    elements: str
+    required: true
+author:
+  - The gpuops.cluster contributors (@gpuops)
+"""
+
+EXAMPLES = r"""
+- name: Judge
+  ansible.builtin.set_fact:
+    verdict: "{{ plan | gpuops.cluster.nvidia_driver_verdict(ansible_facts.gpu, packages, [], []) }}"
+"""
+
+RETURN = r"""
+_value:
+  description: C(wrong), what is not as it should be, and C(skipped), what could not be asked and why.
+  type: dict
+"""
+
+from typing import Any
+
+
+def nvidia_driver_verdict(
+    plan: dict[str, Any], gpu: dict[str, Any], present: list[str], reboot: list[str], kernel_log: list[str]
+) -> dict[str, list[str]]:
+    """Is the driver there and answering, at one version? ``skipped`` has what could not be asked."""
+    installed = {name: version for _, name, version in (line.split("|") for line in present if line[1:2] == "i")}
+    if not plan["resolved"]:
+        return {
+            "wrong": [],
+            "skipped": ["nothing installed yet: apt does not know the packages before the repository is there"],
+        }
+    lacking = [name for name, version in plan["packages"].items() if installed.get(name) != version]
+    if lacking:
+        return {"wrong": [], "skipped": [f"nvidia-smi not asked: {', '.join(lacking)} not installed yet"]}
+    release, answer, loaded = plan["release"], gpu["driver"]["version"], gpu["driver"]["loaded"]
+    if reboot:
+        return {"wrong": [], "skipped": ["nvidia-smi not judged before the reboot"]}
+    if gpu["state"] in ("ok", "degraded"):
+        differing = {
+            name: value
+            for name, value in (("nvidia-smi", answer), ("the module", loaded))
+            if value not in (None, release)
+        }
+        return {
+            "wrong": [f"the packages are {release}, {name} says {value}" for name, value in differing.items()],
+            "skipped": [],
+        }
+    if not gpu["pci_count"]:
+        return {"wrong": [], "skipped": ["nvidia-smi not judged: there is no NVIDIA GPU on the PCI bus"]}
+    said = f"{gpu['state']}: {gpu['reason']}" + "".join(f" / {line}" for line in kernel_log[-5:])
+    return {
+        "wrong": [f"{gpu['pci_count']} GPUs are on the PCI bus, the driver does not answer ({said})"],
+        "skipped": [],
+    }
+
+
+class FilterModule:
+    """The filter, under its name."""
+
+    def filters(self) -> dict[str, Any]:
+        return {"nvidia_driver_verdict": nvidia_driver_verdict}
