@@ -6,95 +6,38 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from ._nccl_failures import ENDINGS, failures_in
 from ._nccl_lines import Line, lines_of
-from ._nccl_rows import HEADLESS, Layout, begins_row, continues_row, read_header, read_row
+from ._nccl_rows import HEADLESS, begins_row, continues_row, may_be_cut, read_header, read_row
+from ._nccl_run import Run, are_copies, result
 
-PROBLEMS = (
-    "wrong_data",
-    "incomplete",
-    "no_rows",
-    "crashed",
-    "nccl_error",
-    "cuda_error",
-    "usage",
-    "interleaved_copies",
-    "single_rank",
-    "not_checked",
-)
+if TYPE_CHECKING:
+    from ._nccl_rows import Layout
+
 _COLLECTIVE = re.compile(
     r"\b(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all(?:v|2)?|broadcast|reduce|gather|scatter|sendrecv|hypercube)_perf"
 )
 _VERSION = re.compile(r"#\s*nccl-tests version (\S+)(?:.*nccl-library=(\d+))?|rccl-tests: Version (\S+)")
-_LIBRARY = re.compile(r"\b[NR]CCL version (\d+\.\d+(?:\.\d+)?)")
+_LIBRARY = re.compile(r"\b[NR]CCL version ?:? ?(\d+\.\d+(?:\.\d+)?)")
 _STARTING = re.compile(r"#\s*Collective test starting: (\w+)")
 _CONCLUDED = re.compile(r"#\s*Collective test concluded: ")
 _PARAMETERS = re.compile(r"#?\s*nThreads? ?:? \d+ ")
-_VALIDATION = re.compile(r"\bvalidation: (\d+)")
 _DEVICE = re.compile(
     r"#\s*Rank\s+(?P<rank>\d+)(?: Group\s+\d+)?(?: Pid\s+(?P<pid>\d+))? on\s+(?P<host>\S+)"
     r" device\s+(?P<device>\d+) \[(?P<bus>[^\]]*)\]\s*(?P<name>.*)"
 )
 _BOUNDS = re.compile(r"#?\s*Out of bounds values\s*: (\d+)")
 _AVERAGE = re.compile(r"#?\s*Avg bus bandwidth\s*: (-?nan|-?inf|[\d.e+-]+)")
-# The rank in a tag such as 1,0 or prterun-node01-4711@1,0 or 0, but none in the name of a host.
-_RANK = re.compile(r"(?:^|,)(\d+)$")
-
-
-@dataclass
-class _Run:
-    """What is known of one run so far."""
-
-    stream: str
-    first: int
-    last: int
-    collective: str | None = None
-    version: str | None = None
-    library: str | None = None
-    validation: bool | None = None
-    heads: int = 0
-    devices: list[dict[str, Any]] = field(default_factory=list)
-    layout: Layout | None = None
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    row_width: int = 0
-    fragment: str = ""  # the beginning of a row whose rest may follow after NCCL's log
-    damaged: int = 0
-    bounds: list[int] = field(default_factory=list)
-    averages: list[float | None] = field(default_factory=list)
-    concluded: bool = False
-    mixed: bool = False
-    failures: set[str] = field(default_factory=set)
-    ending: bool = False
-    broken: bool = False
-
-    @property
-    def closed(self) -> bool:
-        return bool(self.bounds or self.averages) or self.concluded
-
-    @property
-    def printing(self) -> bool:
-        """Whether results or failures were printed: what begins after that is another run."""
-        return self.closed or self.broken or bool(self.rows)
-
-    @property
-    def complete(self) -> bool:
-        return self.closed and not self.damaged
-
-    def drop_fragment(self) -> None:
-        if self.fragment:
-            self.damaged += 1
-            self.fragment = ""
 
 
 class _Reader:
     """Reads line after line. Each kind of line has one method, and one pattern in ``_KINDS``."""
 
     def __init__(self) -> None:
-        self.runs: list[_Run] = []
-        self._current: dict[str, _Run] = {}
+        self.runs: list[Run] = []
+        self._current: dict[str, Run] = {}
         self._collective: str | None = None
         self._library: str | None = None
         self._homeless: set[str] = set()  # failures before anything that nccl-tests printed
@@ -102,22 +45,22 @@ class _Reader:
 
     # Runs
 
-    def _new(self, line: Line) -> _Run:
-        run = _Run(line.stream, line.number, line.number, collective=self._collective, library=self._library)
+    def _new(self, line: Line) -> Run:
+        run = Run(line.stream, line.number, line.number, collective=self._collective, library=self._library)
         run.failures, self._homeless = self._homeless, set()
         run.ending, self._homeless_ending = self._homeless_ending, False
         self.runs.append(run)
         self._current[line.stream] = run
         return run
 
-    def _beginning(self, line: Line) -> _Run:
+    def _beginning(self, line: Line) -> Run:
         """The run that a line of a run's head belongs to."""
         run = self._current.get(line.stream)
         if run is None or run.printing:
             return self._new(line)
         return run
 
-    def _going(self, line: Line) -> _Run:
+    def _going(self, line: Line) -> Run:
         """The run that a line of a run's results belongs to."""
         return self._current.get(line.stream) or self._new(line)
 
@@ -142,8 +85,6 @@ class _Reader:
         run = self._beginning(line)
         run.heads += 1
         run.mixed = run.mixed or run.heads > 1
-        validation = _VALIDATION.search(line.text)
-        run.validation = bool(int(validation.group(1))) if validation else run.validation
 
     def _device(self, line: Line, match: re.Match[str]) -> None:
         run = self._beginning(line)
@@ -199,15 +140,14 @@ class _Reader:
         row = self._parse(run, text)
         if row is None:
             run.fragment = text.rstrip()
-        elif self._cut(run, line):
+        elif not line.ended and run.layout is not None and may_be_cut(text, run.layout):
             run.damaged += 1
         else:
             run.mixed = run.mixed or run.closed
             run.rows.append(row)
-            run.row_width = max(run.row_width, len(text.rstrip()))
 
     @staticmethod
-    def _parse(run: _Run, text: str) -> dict[str, Any] | None:
+    def _parse(run: Run, text: str) -> dict[str, Any] | None:
         if run.layout is not None:
             return read_row(text, run.layout)
         for layout in HEADLESS:
@@ -216,12 +156,6 @@ class _Reader:
                 run.layout = layout
                 return row
         return None
-
-    @staticmethod
-    def _cut(run: _Run, line: Line) -> bool:
-        """Whether a log that ends without a line feed ends inside the last cell of this row."""
-        width = run.row_width or (run.layout.width if run.layout else 0)
-        return not line.ended and len(line.text.rstrip()) < width
 
     # All lines
 
@@ -278,7 +212,7 @@ class _Reader:
             self._homeless.update(failures)
             self._homeless_ending = self._homeless_ending or ending
 
-    def finish(self, lines: int) -> list[_Run]:
+    def finish(self, lines: int) -> list[Run]:
         if not self.runs and lines:
             self._new(Line(0, "", "", "", True))
         for run in self.runs:
@@ -297,73 +231,6 @@ _KINDS: tuple[tuple[re.Pattern[str], Callable[[_Reader, Line, re.Match[str]], No
 )
 
 
-def _places(run: _Run) -> list[dict[str, Any]]:
-    return [row[place] for row in run.rows for place in ("out_of_place", "in_place")]
-
-
-def _peak(run: _Run, place: str) -> float | None:
-    return max((row[place]["busbw"] for row in run.rows if row[place]["busbw"] is not None), default=None)
-
-
-def _wrong(run: _Run, checked: bool) -> int | None:
-    """Wrong elements of all rows. Releases that print the error instead count places out of bounds at the end."""
-    if not checked:
-        return None
-    if run.layout is not None and run.layout.counts:
-        return sum(int(place["wrong"]) for place in _places(run) if place["wrong"] is not None)
-    return sum(run.bounds) if run.bounds else None
-
-
-def _result(run: _Run, copies: bool) -> dict[str, Any]:
-    """The run in the form of the contract."""
-    checked = any(place["wrong"] is not None or place.get("error") is not None for place in _places(run))
-    wrong = _wrong(run, checked)
-    ranks = max((device["rank"] for device in run.devices), default=-1) + 1 or None
-    found = set(run.failures)
-    if wrong or any(run.bounds):
-        found.add("wrong_data")
-    if not run.complete:
-        found.add("incomplete")
-    if not run.rows:
-        found.add("no_rows")
-    if run.ending and not run.complete:
-        found.add("crashed")
-    if run.mixed or copies:
-        found.add("interleaved_copies")
-    if ranks == 1:
-        found.add("single_rank")
-    if run.rows and not checked:
-        found.add("not_checked")
-    return {
-        "collective": run.collective,
-        "version": run.version,
-        "nccl_version": run.library,
-        "ranks": ranks,
-        "devices": run.devices,
-        "rows": run.rows,
-        "avg_busbw": run.averages[0] if run.averages else None,
-        "out_of_bounds": sum(run.bounds) if run.bounds else None,
-        "peak": {"out_of_place": _peak(run, "out_of_place"), "in_place": _peak(run, "in_place")},
-        "wrong": wrong,
-        "checked": checked,
-        "complete": run.complete,
-        "problems": [code for code in PROBLEMS if code in found],
-    }
-
-
-def _are_copies(one: _Run, other: _Run) -> bool:
-    """Whether two runs are copies of one launch that know nothing of each other.
-
-    Only the first rank of a launch prints a table. So these have two first ranks, or print at the same time.
-    """
-    if one.stream == other.stream:
-        return False
-    ranks = _RANK.search(one.stream), _RANK.search(other.stream)
-    if ranks[0] and ranks[1] and ranks[0].group(1) != ranks[1].group(1):
-        return True
-    return other.first <= one.last and one.first <= other.last
-
-
 def parse_log(text: str) -> list[dict[str, Any]]:
     """Runs of nccl-tests in a log, in their order. A log without any is one run without rows; an empty one has none."""
     reader = _Reader()
@@ -372,4 +239,4 @@ def parse_log(text: str) -> list[dict[str, Any]]:
         reader.read(line)
         count += 1
     runs = reader.finish(count)
-    return [_result(run, any(_are_copies(run, other) for other in runs)) for run in runs]
+    return [result(run, any(are_copies(run, other) for other in runs)) for run in runs]

@@ -35,6 +35,8 @@ _CELLS = {
     "i_cv%": _FIGURE,
     "timestamp": r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d",
 }
+FIELD_GAP = 2  # blanks between full fields
+_UNKNOWN = r"\S+"  # columns of variants, such as algo and nchannels of AMD's
 _HEAD = ("size", "count", "type", "redop", "root")
 _BEGINNING = re.compile(r"\s*\d+\s+\d+\s+[a-z]")
 _NUMBER_FIRST = re.compile(r"\s*\d+\s+[a-z\d]")
@@ -46,7 +48,6 @@ class Layout:
     """Columns of one table, and the expression that a row must match as a whole."""
 
     columns: tuple[str, ...]
-    width: int  # characters of the header line, without the blanks at its end
     expression: re.Pattern[str]
 
     @property
@@ -59,14 +60,14 @@ def _expression(columns: tuple[str, ...]) -> re.Pattern[str]:
     parts = []
     for place, name in enumerate(columns):
         blank = r"\s*" if place == 0 else r"\s+"
-        cell = f"{blank}({_CELLS[name]})"
+        cell = f"{blank}({_CELLS.get(name, _UNKNOWN)})"
         # Left blank by old releases for collectives without an operation. It cannot be taken for a type or a number.
         parts.append(f"(?:{cell})?" if name == "redop" and "root" not in columns else cell)
     return re.compile("".join(parts) + r"\s*")
 
 
-def _layout(columns: tuple[str, ...], width: int = 0) -> Layout:
-    return Layout(columns, width, _expression(columns))
+def _layout(columns: tuple[str, ...]) -> Layout:
+    return Layout(columns, _expression(columns))
 
 
 _PLACE = ("time", "algbw", "busbw")
@@ -78,13 +79,14 @@ HEADLESS = (
 
 
 def read_header(text: str) -> Layout | None:
-    """The layout that a header line declares; null when the line is none."""
+    """The layout that a header line declares; null when the line is none. Variants may add columns at the end."""
     names = tuple(_ALIASES.get(name, name) for name in text.strip().lstrip("#").split())
-    if names[:3] != _HEAD[:3] or names.count("time") != 2 or names.count("busbw") != 2:
+    if names[:3] != _HEAD[:3] or any(names.count(name) != 2 for name in _PLACE):
         return None
-    if any(name not in _CELLS for name in names):
+    last = max(place for place, name in enumerate(names) if name in {"#wrong", "error", "busbw"})
+    if names[last] == "busbw" or any(name not in _CELLS for name in names[:last]):
         return None
-    return _layout(names, len(text.rstrip()))
+    return _layout(names)
 
 
 def begins_row(text: str, in_table: bool) -> bool:
@@ -110,8 +112,9 @@ def _place(cells: dict[str, str | None]) -> dict[str, Any]:
         "busbw": _figure(cells["busbw"]),
         "wrong": int(wrong) if wrong is not None else None,
     }
-    if "error" in cells:
-        place["error"] = _figure(cells["error"])
+    error = _figure(cells.get("error"))
+    if error is not None:
+        place["error"] = error
     return place
 
 
@@ -133,3 +136,21 @@ def read_row(text: str, layout: Layout) -> dict[str, Any] | None:
         "out_of_place": _place(head),
         "in_place": _place(dict(cells[second:])),
     }
+
+
+def may_be_cut(text: str, layout: Layout) -> bool:
+    """Whether a row at the end of a log that ends without a line feed may end inside its last cell.
+
+    Both counts of a row are printed right-aligned in fields of one width, so a cut one makes a narrower field. One that
+    fills its field may also go on.
+    """
+    match = layout.expression.fullmatch(text.rstrip())
+    if match is None or layout.columns[-1] == "timestamp" or match.group(len(layout.columns)) == "N/A":
+        return match is None
+    counts = [place for place, name in enumerate(layout.columns, 1) if name in {"#wrong", "error"}]
+    if counts[-1] != len(layout.columns):
+        return True
+    (gap, width), (last_gap, last_width) = (
+        (match.start(place) - match.end(place - 1), match.end(place) - match.end(place - 1)) for place in counts
+    )
+    return width != last_width or last_gap <= FIELD_GAP < gap

@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Reads the connection matrix of ``nvidia-smi topo -m``.
 
-Seen in real answers: escape sequences although the output is no terminal, blanks or tabs, header cells glued together
-(NIC11CPU Affinity), rows cut off, NIC rows without the affinity columns, SOC as the old word for SYS, garbage in the
-NIC legend when there are more than about 34 NICs, CPU lists cut to six entries.
+Seen in real answers: escape sequences although the output is no terminal, blanks or tabs, cells glued together
+(NIC11CPU Affinity, PXBNODE), empty cells, rows cut off, NIC rows without the affinity columns, SOC as the old word for
+SYS, garbage in the NIC legend when there are more than about 34 NICs, CPU lists cut to six entries.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _AFFINITY = re.compile(r"CPU Affinity|NUMA Affinity|GPU NUMA ID")
 _GPU = re.compile(r"GPU\d+")
-_LINK = re.compile(r"X|NV\d+|SYS|SOC|NODE|PHB|PXB|PIX|PSB")
+_LINK = re.compile(r"X|NV[0-9]+|SYS|SOC|NODE|PHB|PXB|PIX|PSB")
+_GLUED_LINKS = re.compile(rf"(?:{_LINK.pattern})+")
+_GLUED_NAMES = re.compile(r"(?:(?:GPU|NIC)\d+)+")
 _WORD = re.compile(r"[A-Z][A-Z0-9!]*")  # a link, or a word that a later driver has for one
 _LEGEND = re.compile(r"\s*(NIC\d+):\s*([A-Za-z][\w.-]*)\s*")
 _LEGEND_ENTRY = re.compile(r"\s*(X|SYS|SOC|PIX)\s+=")
@@ -49,37 +51,70 @@ class Topology:
 def _header(lines: list[str]) -> tuple[list[str], list[str], list[str]]:
     """Column names, names of the affinity columns, and the lines below the header."""
     for number, line in enumerate(lines):
-        names = _AFFINITY.split(line, maxsplit=1)[0].split()
-        if (
-            names
-            and _GPU.fullmatch(names[0])
-            and not any(map(_LINK.fullmatch, names))
-            and len(names) == len(set(names))
-        ):
+        names: list[str] = []
+        for word in _AFFINITY.split(line, maxsplit=1)[0].split():
+            names += re.findall(r"[A-Z]+\d+", word) if _GLUED_NAMES.fullmatch(word) else [word]
+        is_header = bool(names) and _GPU.fullmatch(names[0]) and not any(map(_LINK.fullmatch, names))
+        if is_header and len(names) == len(set(names)):
             return names, _AFFINITY.findall(line), lines[number + 1 :]
     return [], [], []
 
 
-def _rows(names: list[str], lines: list[str]) -> dict[str, list[str]]:
-    """The cells after the name, for each line that begins with the name of a column."""
-    rows: dict[str, list[str]] = {}
+def _links(text: str) -> list[str]:
+    """The links in a cell: one, several that are glued together, or none."""
+    if _GLUED_LINKS.fullmatch(text):
+        return [_OLD_WORDS.get(link, link) for link in _LINK.findall(text)]
+    return [text] if _WORD.fullmatch(text) else []
+
+
+@dataclass
+class _Row:
+    """The links of one row, and the cells behind them: CPUs and NUMA node of a GPU."""
+
+    links: list[str]
+    rest: list[str]
+
+
+def _row(fields: list[str], place: int, count: int) -> _Row | None:
+    """Read the cells of the row at this place of the matrix. Null when they do not fit: nothing is shifted into place.
+
+    What a row that was cut has left is kept, but for its last link, which may be cut too.
+    """
+    row = _Row([], [])
+    for number, text in enumerate(fields):
+        words = [link for word in text.split() for link in _links(word)]
+        if len(row.links) == count or not words:
+            row.rest = [rest.strip() for rest in fields[number:]]
+            break
+        row.links += words
+    cut = len(row.links) < count
+    too_few, too_many = cut and any(row.rest), len(row.links) > count or bool(row.rest and _links(row.rest[0]))
+    if too_few or too_many or (place < len(row.links) and row.links[place] != "X"):
+        return None
+    if cut:
+        row.links.pop()
+    return row
+
+
+def _rows(names: list[str], lines: list[str]) -> dict[str, _Row]:
+    """The rows by name. Tabs keep empty cells apart; of blanks, nobody knows."""
+    rows: dict[str, _Row] = {}
     for line in lines:
-        name, *cells = line.split() or [""]
-        if name in names and name not in rows and cells:
-            rows[name] = cells
+        name, *fields = line.strip().split("\t") if "\t" in line else line.split() or [""]
+        name = name.strip()
+        if name in names and name not in rows and fields:
+            row = _row(fields, names.index(name), len(names))
+            if row is not None:
+                rows[name] = row
     return rows
 
 
-def _link(cell: str) -> str | None:
-    return _OLD_WORDS.get(cell, cell) if _WORD.fullmatch(cell) else None
-
-
-def _matrix(names: list[str], rows: dict[str, list[str]]) -> dict[str, dict[str, str | None]]:
+def _matrix(names: list[str], rows: dict[str, _Row]) -> dict[str, dict[str, str | None]]:
     """Links by row and column. What a cut row lacks is taken from the column, for links have no direction."""
 
     def cell(row: str, column: int) -> str | None:
-        cells = rows.get(row, [])
-        return _link(cells[column]) if column < len(cells) else None
+        links = rows[row].links if row in rows else []
+        return links[column] if column < len(links) else None
 
     return {
         one: {
@@ -89,13 +124,13 @@ def _matrix(names: list[str], rows: dict[str, list[str]]) -> dict[str, dict[str,
     }
 
 
-def _affinity(cells: list[str], columns: list[str]) -> tuple[str | None, int | None]:
-    """CPU list and NUMA node from what follows the links of a GPU row."""
-    cpus = numa = None
-    if cells and _CPUS.fullmatch(cells[0]):
-        cpus = cells[0]
-    if "NUMA Affinity" in columns and len(cells) > 1 and cells[1].isdigit():
-        numa = int(cells[1])
+def _affinity(row: _Row | None, columns: list[str]) -> tuple[str | None, int | None]:
+    """CPU list and NUMA node from what follows the links of a GPU row. An empty cell among blanks moves the others."""
+    cells = row.rest if row is not None else []
+    if len(cells) < len(columns):
+        return None, None
+    cpus = cells[0] if cells and _CPUS.fullmatch(cells[0]) else None
+    numa = int(cells[1]) if "NUMA Affinity" in columns and cells[1].isdigit() else None
     return cpus, numa
 
 
@@ -114,7 +149,7 @@ def parse_topology(text: str) -> Topology | None:
         return None
     matrix = _matrix(names, rows)
     legend = parse_legend(below)
-    affinities = [_affinity(rows.get(gpu, [])[len(names) :], affinity_columns) for gpu in gpus]
+    affinities = [_affinity(rows.get(gpu), affinity_columns) for gpu in gpus]
     has_legend = any(map(_LEGEND_ENTRY.match, below))
     return Topology(
         gpus=[[matrix[one][other] for other in gpus] for one in gpus],

@@ -82,6 +82,59 @@ def test_a_matrix_of_pci_only_says_nothing_about_nvlink() -> None:
     assert read("a100-8x-nv12-narrow.txt").shows_nvlink is True  # no legend: nothing says otherwise
 
 
+# Odd rows
+
+
+def table(*rows: str) -> Any:
+    head = "\tGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n"
+    return parse_topology(head + "\n".join(rows) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("row", "place"),
+    [
+        ("GPU1\tNV18\t X \tNODE\tPXB\t0-55,112-167\t1\t\tN/A", ("0-55,112-167", 1)),
+        ("GPU1\tNV18\t X \tNODEPXB\t0-55,112-167\t1\t\tN/A", ("0-55,112-167", 1)),
+        ("GPU1\tNV18X\tNODE\tPXB\t0-55\t1\t\tN/A", ("0-55", 1)),
+        ("GPU1    NV18     X      NODEPXB     0-55    1               N/A", ("0-55", 1)),
+        ("GPU1\tNV18\t X \tNODE\tPXB\t\t1\t\tN/A", (None, 1)),
+        ("GPU1\tNV18\t X \tNODE\tPXB\t3\t1\t\tN/A", ("3", 1)),
+        ("GPU1\tNV18\t X \tNODE\tPXB\t\t\t\tN/A", (None, None)),
+        ("GPU1    NV18     X      NODE    PXB      1               N/A", (None, None)),  # which one is missing?
+    ],
+)
+def test_glued_and_empty_cells(row: str, place: tuple[str | None, int | None]) -> None:
+    topology = table(row)
+    assert topology.gpus == [["X", "NV18"], ["NV18", "X"]]
+    assert [nic[1] for _name, nic in topology.nics] == ["NODE", "PXB"]
+    assert (topology.cpus[1], topology.numa[1]) == place
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "GPU1\tNV18\t X \tPXB\t0-55\t1\t\tN/A",  # one link lost: which?
+        "GPU1\tNV18\t X \tPXB\tNODE\tNODE\t0-55\t1\t\tN/A",
+        "GPU1\t X \tNV18\tPXB\tNODE\t0-55\t1\t\tN/A",
+    ],
+)
+def test_a_row_that_does_not_fit_is_not_read(row: str) -> None:
+    topology = table("GPU0\t X \tNV18\tPIX\tSYS\t0-27\t0\t\tN/A", row)
+    assert topology.gpus == [["X", "NV18"], ["NV18", "X"]]
+    assert [nic for _name, nic in topology.nics] == [["PIX", None], ["SYS", None]]
+
+
+def test_the_last_link_of_a_cut_row_is_not_believed() -> None:
+    assert table("GPU0\t X \tNV18\tPIX\tSYS\t0-27\t0\t\tN/A", "GPU1\tNV18\t X \tPI").nics[0][1] == ["PIX", None]
+    cut: Any = parse_topology("\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNV1")
+    assert cut.gpus[0] == ["X", None, None]
+
+
+def test_glued_names() -> None:
+    topology: Any = parse_topology("\tGPU0\tGPU1NIC0\tNIC1CPU Affinity\nGPU0\t X \tNV4\tPIX\tSYS\t0-7\n")
+    assert [name for name, _row in topology.nics] == ["NIC0", "NIC1"] and topology.cpus == ["0-7", None]
+
+
 # Lost connections
 
 

@@ -10,7 +10,8 @@ from functools import cache
 from typing import Any
 
 import pytest
-from ansible_collections.gpuops.cluster.plugins.module_utils._nccl_log import PROBLEMS, parse_log
+from ansible_collections.gpuops.cluster.plugins.module_utils._nccl_log import parse_log
+from ansible_collections.gpuops.cluster.plugins.module_utils._nccl_run import PROBLEMS
 from ansible_collections.gpuops.cluster.tests.unit.support import fixtures
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -152,6 +153,8 @@ WHOLE = HEAD + DEVICES + TITLE + ROW + "\n" + END
          "sum", -1, "wrong"),
         ("size count type redop root time algbw busbw #wrong time algbw busbw #wrong",
          "8 2 float sum -1 1.2e+07 1.00 2.00 0 10.2 1.01 2.01 N/A", "sum", -1, "wrong"),
+        ("size count type redop root time algbw busbw #wrong time algbw busbw #wrong algo proto nchannels",
+         "8 2 float sum -1 10.1 1.00 2.00 0 10.2 1.01 2.01 0 Direct SIMPLE 32", "sum", -1, "wrong"),
     ],
 )  # fmt: skip
 def test_layouts(title: str, row: str, redop: str | None, root: int | None, key: str) -> None:
