@@ -52,6 +52,10 @@ done
 # shellcheck disable=SC2086 # a list of words
 "$nvcc" $codes -o "$work/verify" "$work/verify.cu" || { echo "$nvcc could not compile for $*"; exit 1; }
 echo "compiled for $*"
+if [ "$CUDA_TOOLKIT_RUN" = no ]; then
+  echo "not run: cuda_toolkit_run_kernel is false"
+  exit 0
+fi
 if [ ! -e /proc/driver/nvidia/version ]; then
   echo "not run: the test kernel compiles, but no NVIDIA driver is loaded here"
   exit 0
