@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-OUTPUT_LIMIT = 16 * 1024 * 1024  # bytes kept of each stream; a report of 16 GPUs has about half a megabyte
+OUTPUT_LIMIT = 4 * 1024 * 1024  # bytes kept of each stream; a report of 16 GPUs has less than one megabyte
 CHUNK = 64 * 1024
 # A tool that has ended but left its pipe open in a child of its own is not waited for.
 GRACE_AFTER_EXIT = 0.3

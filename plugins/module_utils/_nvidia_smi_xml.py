@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from itertools import islice
 from xml.parsers import expat
 
-REPORT_LIMIT = 16 * 1024 * 1024  # bytes
+REPORT_LIMIT = 4 * 1024 * 1024  # bytes
 DEPTH_LIMIT = 32
+ELEMENT_LIMIT = 100_000
+GPU_LIMIT = 256  # in a report that has to be read piece by piece
 # Long, and of no use here: the clock tables alone are most of a report.
 SKIPPED = frozenset({"supported_clocks", "processes", "accounted_processes"})
 
@@ -90,6 +93,7 @@ class _Reader:
         self.top = Node("")
         self._stack = [self.top]
         self._skipping = 0
+        self._elements = 0
         self._text: list[str] = []
 
     def read(self, data: bytes) -> str:
@@ -121,8 +125,11 @@ class _Reader:
         if self._skipping or tag in SKIPPED:
             self._skipping += 1
             return
+        self._elements += 1
         if len(self._stack) > DEPTH_LIMIT:
             raise _RefusedError(f"the report is nested more than {DEPTH_LIMIT} levels deep")
+        if self._elements > ELEMENT_LIMIT:
+            raise _RefusedError(f"the report has more than {ELEMENT_LIMIT} elements")
         node = Node(tag, attributes.get("id", ""))
         self._stack[-1].children.append(node)
         self._stack.append(node)
@@ -159,7 +166,7 @@ def _split(data: bytes) -> tuple[bytes, bytes, str]:
 
 def _pieces(body: bytes) -> list[bytes]:
     """The text before the first GPU, then one piece a GPU."""
-    starts = [match.start() for match in _GPU_START.finditer(body)]
+    starts = [match.start() for match in islice(_GPU_START.finditer(body), GPU_LIMIT)]
     ends = [*starts, len(body)]
     return [body[: ends[0]], *(body[start:end] for start, end in zip(starts, ends[1:]))]
 

@@ -73,6 +73,16 @@ def test_size_and_depth_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "longer than 70000 bytes" in report.damage and len(report.gpus) == 3
 
 
+@pytest.mark.parametrize("filling", ["<gpu ", "<gpu>", "<a/>", "<a>x</a>", "&lt;", "x"])
+def test_much_of_anything_costs_little(filling: str) -> None:
+    text = filling * (4 * 1024 * 1024 // len(filling))
+    started = time.monotonic()
+    for report in (document(extra=text), b"<nvidia_smi_log>" + text.encode()):
+        facts = facts_of(report)
+        assert facts["state"] == "degraded"
+    assert time.monotonic() - started < 4
+
+
 def test_text_around_the_report() -> None:
     noise = b"\xff\xfe WARNING: something\n\n"
     report = read_report(noise + H100.encode() + b"\nWARNING: behind\n")
