@@ -19,7 +19,7 @@ from ._nvidia_smi_list import parse_list
 from ._nvidia_smi_topology import Topology, parse_topology
 from ._nvidia_smi_values import Values
 from ._nvidia_smi_xml import Report, read_report
-from ._pci import PciFunction, nvidia_functions, slot
+from ._pci import PciFunction, find_address, nvidia_functions, slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -147,6 +147,17 @@ def _device_problems(sources: Sources) -> list[dict[str, Any]]:
     return [_gpu_health.problem(code, index, detail) for index, code, detail in found]
 
 
+def _distinct(problems: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each problem of a GPU once, by its first evidence; an exit code says nothing new when its GPU is known."""
+    first: dict[tuple[str, int | None, str], dict[str, Any]] = {}
+    on_gpus = {problem["code"] for problem in problems if problem["device"] is not None}
+    for problem in problems:
+        code, device = problem["code"], problem["device"]
+        if device is not None or code not in on_gpus or find_address(problem["detail"]):
+            first.setdefault((code, device, problem["detail"] if device is None else ""), problem)
+    return list(first.values())
+
+
 def _without_gpus(sources: Sources, answer: Answer, verdict: Verdict) -> tuple[str, str]:
     """State and reason where nvidia-smi names neither GPUs nor a problem."""
     if sources.report.found or verdict.state == NO_DEVICES:
@@ -217,7 +228,7 @@ def gather(ask: Ask | None, sysfs_root: str = "/sys", proc_root: str = "/proc") 
     _place(sources)
     problems = _device_problems(sources)
     if _answers(sources, verdict):
-        problems = _host_problems(sources, verdict) + problems
+        problems = _distinct(_host_problems(sources, verdict) + problems)
     for device in sources.devices:
         mine = [problem["code"] for problem in problems if problem["device"] == device.facts["index"]]
         device.facts["problems"] = list(dict.fromkeys(mine))

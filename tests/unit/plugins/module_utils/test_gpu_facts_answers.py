@@ -86,6 +86,15 @@ def test_the_inforom_warning_behind_a_report_names_its_gpu() -> None:
     assert codes(facts_of(warning.encode() + H100.encode(), rc=14)) == [("inforom_corrupt", 1)]
     assert codes(facts_of(H100.encode(), stderr=warning.encode(), rc=14)) == [("inforom_corrupt", 1)]
     assert codes(facts_of(H100.encode(), rc=14)) == [("inforom_corrupt", None)]
+    corrupted = H100.replace("<img_version>G520.0200.00.05", "<img_version>Corrupted infoROM", 1).encode()
+    assert codes(facts_of(corrupted, rc=14)) == [("inforom_corrupt", 0)]
+    assert codes(facts_of(corrupted + warning.replace(":05:", ":04:").encode(), rc=14)) == [("inforom_corrupt", 0)]
+
+
+def test_a_gpu_that_the_report_lacks_is_told_beside_one_that_it_has() -> None:
+    said = "Unable to determine the device handle for GPU 0000:99:00.0: GPU is lost\n"
+    report = H100.replace("<minor_number>0", "<minor_number>GPU is lost", 1)
+    assert codes(facts_of((report + said).encode(), rc=15)) == [("gpu_lost", None), ("gpu_lost", 0)]
 
 
 LOST = "Unable to determine the device handle for GPU0000:41:00.0: GPU is lost.  Reboot the system to recover this GPU"
