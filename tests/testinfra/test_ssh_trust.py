@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import testinfra
 
 Host = Any
 NODES = ("ctl", "n1", "n2")
@@ -86,3 +93,96 @@ def test_homes_are_left_alone(connect: Callable[[str], Host], name: str) -> None
 @pytest.mark.parametrize("name", NODES)
 def test_no_rollback_is_pending(connect: Callable[[str], Host], name: str) -> None:
     assert not connect(name).service("ssh-trust-rollback.timer").is_running
+
+
+def test_ipv6_and_a_second_port(n1: Host) -> None:
+    target = "fd00:77::12"
+    done = ssh(n1, "alice", target, options="-p 2022")
+    assert done.rc == 0, done.stderr
+    assert done.stdout.split() == ["alice", "n2"]
+
+
+def test_what_a_home_says_of_an_older_key_does_not_matter(n1: Host) -> None:
+    """n2 as it was before it was installed anew: the certificate counts."""
+    n1.check_output("rm -f /run/older /run/older.pub; ssh-keygen -q -t ed25519 -N '' -f /run/older")
+    n1.check_output("sed 's/^/n2 /' /run/older.pub > /run/older.known; chmod 644 /run/older.known")
+    done = ssh(n1, "alice", "n2", options="-o UserKnownHostsFile=/run/older.known")
+    assert done.rc == 0, done.stderr
+
+
+# --- what happens to a cluster later; the order of these tests matters, and they are the last of the scenario ---
+
+PROJECT = Path(__file__).parents[2]
+ANY_KEY = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o IdentitiesOnly=yes -o ControlPath=none"
+
+
+def play(*arguments: str) -> tuple[dict[str, int], str]:
+    """The scenario's converge.yml again. Returns the changes of each host (-1: failed) and what was printed."""
+    tool = str(Path(sys.executable).parent / "ansible-playbook")
+    argv = [tool, "-i", "inventories/lab", "molecule/ssh_trust/converge.yml", *arguments]
+    done = subprocess.run(argv, cwd=PROJECT, capture_output=True, text=True, check=False)
+    recap = re.findall(r"^(\S+)\s+: ok=\d+\s+changed=(\d+)\s+unreachable=0\s+failed=(\d+)", done.stdout, re.MULTILINE)
+    return {host: int(changed) if failed == "0" else -1 for host, changed, failed in recap}, done.stdout + done.stderr
+
+
+def files(host: Host) -> str:
+    """All of /etc/ssh with checksums and times of change."""
+    found: str = host.check_output("find /etc/ssh -type f -printf '%%p %%C@\\n' -exec sha256sum {} + | sort")
+    return found
+
+
+def test_a_host_that_is_installed_anew_touches_no_other(ctl: Host, n1: Host) -> None:
+    before = [files(host) for host in (ctl, n1)]
+    n2 = testinfra.get_host("ssh://n2", ssh_config=n1.backend.ssh_config, ssh_extra_args=ANY_KEY)
+    gone = "/etc/ssh/ssh_host_* /etc/ssh/ssh_trust_* /etc/ssh/ssh_known_hosts /etc/ssh/*.d/05-ssh-trust.conf"
+    n2.check_output("mkdir /root/keys && cp -p /etc/ssh/ssh_host_* /root/keys")
+    n2.check_output(f"rm {gone} && ssh-keygen -A && systemctl reload ssh")
+    try:
+        assert ssh(n1, "alice", "n2").rc == 1
+        changed, said = play("--limit", "n2", "-e", json.dumps({"ansible_ssh_common_args": ANY_KEY}))
+        assert list(changed) == ["n2"], said
+        assert changed["n2"] > 0, said
+        assert ssh(n1, "alice", "n2").rc == 0
+        assert ssh(n2, "alice", "n1").rc == 0
+    finally:
+        n2.check_output("cp -p /root/keys/* /etc/ssh && systemctl reload ssh")
+    assert [files(host) for host in (ctl, n1)] == before
+
+
+def test_what_is_no_longer_right_is_signed_anew(n2: Host) -> None:
+    """n2 has its first host key again since the test before, and its certificate for alice comes to its end."""
+    folder = Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]) / "ssh_trust_ca"
+    public = folder / "issued/n2/alice.pub"
+    argv = ["ssh-keygen", "-q", "-P", "of this test alone", "-s", str(folder / "ca"), "-I", "alice@n2", "-n", "alice"]
+    subprocess.run([*argv, "-V", "-80d:+10d", str(public)], check=True)
+    old = (folder / "issued/n2/alice-cert.pub").read_text().strip()
+    n2.check_output("echo %s > /etc/ssh/ssh_trust_key_alice-cert.pub", old)
+    changed, said = play("--limit", "n2")
+    assert changed["n2"] > 0, said
+    assert "n2 (made for another key)" in said
+    assert "alice@n2 (less than a third of its time left)" in said
+
+
+def test_a_user_who_is_taken_off_the_list_loses_the_key(n2: Host) -> None:
+    changed, said = play("--limit", "n2", "-e", json.dumps({"ssh_trust_users": ["root"]}))
+    assert changed["n2"] > 0, said
+    assert not n2.file("/etc/ssh/ssh_trust_key_alice").exists
+    assert ssh(n2, "alice", "n1").rc == 1
+
+
+def test_a_revoked_user_has_no_way_in_and_is_not_certified_again(n1: Host) -> None:
+    revoked = ("-e", json.dumps({"ssh_trust_revoked": ["alice@n1"]}))
+    changed, said = play(*revoked, "--limit", "!n1")
+    assert set(changed) == {"ctl", "n2"}, said
+    assert "Permission denied" in ssh(n1, "alice", "n2").stderr
+    assert ssh(n1, "root", "n2").rc == 0
+    changed, said = play(*revoked)
+    assert changed == {"ctl": 0, "n1": -1, "n2": 0}
+    assert "n1: alice@n1 is in ssh_trust_revoked" in said
+
+
+def test_a_revoked_host_is_not_believed(ctl: Host, n1: Host) -> None:
+    changed, said = play("-e", json.dumps({"ssh_trust_revoked": ["n1"]}), "--limit", "!n1")
+    assert set(changed) == {"ctl", "n2"}, said
+    assert "revoked" in ssh(ctl, "root", "n1").stderr
+    assert "Permission denied" in ssh(n1, "root", "ctl").stderr

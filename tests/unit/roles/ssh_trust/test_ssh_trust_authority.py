@@ -65,3 +65,40 @@ def test_a_clone_of_an_earlier_host_is_refused_by_name(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert "n2 has the same host key as n1" in done.stderr
     assert call("sign", folder, host="n1", requests=[wish]).returncode == 0
+
+
+def revoked(folder: Path, public_key: str, tmp_path: Path) -> bool:
+    """What ssh itself says of a key and the authority's list."""
+    (tmp_path / "asked.pub").write_text(public_key + "\n")
+    asked = ["ssh-keygen", "-Q", "-f", str(folder / "revoked.krl"), str(tmp_path / "asked.pub")]
+    return subprocess.run(asked, capture_output=True, check=False).returncode != 0
+
+
+def test_revokes_every_key_that_a_host_ever_had(tmp_path: Path) -> None:
+    folder = tmp_path / "ca"
+    call("create", folder)
+    keys = {name: request(tmp_path, name) for name in ("n1", "n1-older", "n2")}
+    call("sign", folder, host="n1", requests=[{**keys["n1-older"], "identity": "n1"}])
+    call("sign", folder, host="n1", requests=[keys["n1"]])
+    call("sign", folder, host="n2", requests=[keys["n2"]])
+    assert json.loads(call("revoke", folder, patterns=[], check=False).stdout) == {"changed": []}
+    assert json.loads(call("revoke", folder, patterns=["n1"], check=True).stdout) == {"changed": ["n1", "n1"]}
+    assert not revoked(folder, keys["n1"]["public_key"], tmp_path)
+    assert json.loads(call("revoke", folder, patterns=["n1"], check=False).stdout) == {"changed": ["n1", "n1"]}
+    assert json.loads(call("revoke", folder, patterns=["n1"], check=False).stdout) == {"changed": []}
+    assert [revoked(folder, keys[name]["public_key"], tmp_path) for name in keys] == [True, True, False]
+    call("revoke", folder, patterns=["n2"], check=False)
+    assert [revoked(folder, keys[name]["public_key"], tmp_path) for name in keys] == [True, True, True]
+
+
+def test_revokes_one_user_by_name_or_pattern(tmp_path: Path) -> None:
+    folder = tmp_path / "ca"
+    call("create", folder)
+    for host in ("n1", "n2"):
+        users = [
+            {**request(tmp_path, f"{user}-{host}"), "type": "user", "name": user, "identity": f"{user}@{host}"}
+            for user in ("alice", "bob")
+        ]
+        call("sign", folder, host=host, requests=users)
+    assert json.loads(call("revoke", folder, patterns=["alice@n1"], check=False).stdout) == {"changed": ["alice@n1"]}
+    assert json.loads(call("revoke", folder, patterns=["alice@*"], check=False).stdout) == {"changed": ["alice@n2"]}

@@ -154,3 +154,16 @@ def test_settings_that_stand_in_the_way_are_refused(old: str, new: str, words: l
     found = state.refusals(state.settings(GOOD.replace(old, new, 1) if old else GOOD), "ssh-ed25519")
     assert bool(found) is bool(words)
     assert all(word in found[0] for word in words)
+
+
+def test_what_is_revoked_is_not_certified_again() -> None:
+    wanted = [
+        {"name": "host", "type": "host", "identity": "n1", "public_key": "ssh-ed25519 AAAA"},
+        {"name": "alice", "type": "user", "identity": "alice@n1", "public_key": "ssh-ed25519 BBBB"},
+    ]
+    request = {"revoked": ["n2", "alice@*"], "revoked_keys": ["ssh-ed25519 AAAA"]}
+    assert state.revocations(request, wanted) == [
+        "the key of n1 is revoked; remove /etc/ssh/ssh_host_* to get another",
+        "alice@n1 is in ssh_trust_revoked; take it off when it is installed anew",
+    ]
+    assert state.revocations({"revoked": [], "revoked_keys": []}, wanted) == []
