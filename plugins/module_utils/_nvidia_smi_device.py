@@ -23,6 +23,7 @@ _FABRIC_HEALTHY = {
     "route_recovery_in_progress": {"false"},
     "route_unhealthy": {"false"},
     "access_timeout_recovery": {"false"},
+    "incorrect_configuration": {"false"},
 }
 
 

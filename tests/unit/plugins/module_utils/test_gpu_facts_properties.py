@@ -54,9 +54,9 @@ def tree(name: str) -> tuple[str, int]:
 
 def check(data: bytes, name: str, **answers: Any) -> dict[str, Any]:
     root, count = tree(name)
-    started = time.monotonic()
+    started = time.process_time()
     facts = facts_of(data, sysfs_root=root, **answers)
-    assert time.monotonic() - started < 1
+    assert time.process_time() - started < 1
     assert facts["state"] in STATES
     assert facts["state"] != "ok" or (facts["count"] >= count and not facts["problems"])
     assert facts["count"] == len(facts["devices"]) and facts["pci_count"] == count
@@ -113,9 +113,9 @@ def test_any_damaged_matrix(name: str, share: float, byte: int, cut: bool) -> No
         del data[place:]
     else:
         data[place] = byte
-    started = time.monotonic()
+    started = time.process_time()
     facts = facts_of(report("h100-sxm5-8x-driver570.86.xml"), topo=bytes(data))
-    assert time.monotonic() - started < 1
+    assert time.process_time() - started < 1
     matrix = parse_topology(data.decode("utf-8", "replace"))
     assert (facts["topology"] is None) is (matrix is None)
     if matrix is not None:

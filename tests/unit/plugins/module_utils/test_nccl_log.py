@@ -324,9 +324,9 @@ def test_an_empty_log_has_no_run() -> None:
 
 
 def check(text: str) -> list[dict[str, Any]]:
-    started = time.monotonic()
+    started = time.process_time()
     runs = parse_log(text)
-    assert time.monotonic() - started < 1
+    assert time.process_time() - started < 1
     for run in runs:
         assert run["problems"] == [code for code in PROBLEMS if code in run["problems"]]
         assert ("no_rows" in run["problems"]) is not bool(run["rows"])

@@ -39,9 +39,9 @@ SECRET = Path(__file__).resolve().as_uri()
     ids=["expansion", "external", "parameter", "plain"],
 )
 def test_entities_are_refused(doctype: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     facts = facts_of(document("&l11;", doctype))
-    assert time.monotonic() - started < 0.5
+    assert time.process_time() - started < 0.5
     assert facts["state"] == "degraded" and codes(facts) == [("report_truncated", None)]
     assert facts["count"] == 0 and "refused" in facts["reason"]
 
@@ -76,11 +76,11 @@ def test_size_and_depth_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("filling", ["<gpu ", "<gpu>", "<a/>", "<a>x</a>", "&lt;", "x"])
 def test_much_of_anything_costs_little(filling: str) -> None:
     text = filling * (4 * 1024 * 1024 // len(filling))
-    started = time.monotonic()
+    started = time.process_time()
     for report in (document(extra=text), b"<nvidia_smi_log>" + text.encode()):
         facts = facts_of(report)
         assert facts["state"] == "degraded"
-    assert time.monotonic() - started < 4
+    assert time.process_time() - started < 4
 
 
 def test_text_around_the_report() -> None:
