@@ -107,8 +107,8 @@ def headers(running: str, bootable: list[str]) -> list[str]:
     return [f"linux-headers-{name}" for name in (*sorted(kernels), "-".join(parts))]
 
 
-def _static_problems(settings: dict[str, Any], host: dict[str, Any]) -> list[str]:
-    """What can be refused before any repository is asked."""
+def _static_problems(settings: dict[str, Any], host: dict[str, Any], first: str) -> list[str]:
+    """What can be refused before any repository is asked; ``first`` is the package whose version is the family's."""
     problems = []
     version, source = settings["version"], settings["source"]
     if version and not re.fullmatch(r"\d{3}(\.\d+){0,2}", version):
@@ -126,6 +126,13 @@ def _static_problems(settings: dict[str, Any], host: dict[str, Any]) -> list[str
         problems.append(f"nvidia_driver_repository_checksum is '{seen}', expected sha256: and 64 hexadecimal digits")
     if host["runfile"]:
         problems.append("a driver of NVIDIA's runfile installer is here; remove it with nvidia-uninstall first")
+    ahead = host["installed"].get(first, "")
+    wanted = tuple(int(part) for part in re.findall(r"\d+", version))
+    if ahead and wanted and not (matches(ahead, version) or number(ahead) < wanted or settings["downgrade_allowed"]):
+        problems.append(
+            f"{first} {ahead} is installed and nvidia_driver_version is '{version}'; to go back, set "
+            "nvidia_driver_downgrade_allowed: true"
+        )
     foreign = sorted(name for name in host["installed"] if re.match(r"(lib)?nvidia-(tesla|legacy)-(?!check$)", name))
     if foreign:
         problems.append(f"another driver family is installed ({', '.join(foreign)}); purge it first")
@@ -170,8 +177,8 @@ def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[s
     family = FAMILIES.get((settings["source"], host["distribution"]))
     if family is None:
         return {"problems": [f"no driver packages are known for {host['distribution']} from {settings['source']}"]}
-    problems = _static_problems(settings, host)
     branch = settings["version"].partition(".")[0]
+    problems = _static_problems(settings, host, family.user[0].format(branch=branch))
     branch_number = int(branch) if branch.isdigit() else 0
     hardware = read_pci(host["pci"])
     modules = settings["kernel_modules"]

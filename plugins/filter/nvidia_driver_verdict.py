@@ -10,7 +10,7 @@ name: nvidia_driver_verdict
 short_description: Is the NVIDIA driver there and answering, at one version?
 description:
   - Compares the packages, the answer of C(nvidia-smi) and the loaded module, by full version.
-positional: _input, gpu, present, reboot, kernel_log
+positional: _input, gpu, present, reboot, kernel_log, predicted
 options:
   _input:
     description: What P(gpuops.cluster.nvidia_driver_plan#filter) returned.
@@ -35,6 +35,10 @@ options:
     type: list
     elements: str
     required: true
+  predicted:
+    description: Whether nothing was really changed, as in check mode.
+    type: bool
+    default: false
 author:
   - The gpuops.cluster contributors (@gpuops)
 """
@@ -55,18 +59,22 @@ from typing import Any
 
 
 def nvidia_driver_verdict(
-    plan: dict[str, Any], gpu: dict[str, Any], present: list[str], reboot: list[str], kernel_log: list[str]
+    plan: dict[str, Any],
+    gpu: dict[str, Any],
+    present: list[str],
+    reboot: list[str],
+    kernel_log: list[str],
+    predicted: bool = False,
 ) -> dict[str, list[str]]:
-    """Is the driver there and answering, at one version? ``skipped`` has what could not be asked."""
+    """``wrong`` has what is not as it should be, ``skipped`` what could not be asked."""
     installed = {name: version for _, name, version in (line.split("|") for line in present if line[1:2] == "i")}
+    missing = ""
     if not plan["resolved"]:
-        return {
-            "wrong": [],
-            "skipped": ["nothing installed yet: apt does not know the packages before the repository is there"],
-        }
-    lacking = [name for name, version in plan["packages"].items() if installed.get(name) != version]
-    if lacking:
-        return {"wrong": [], "skipped": [f"nvidia-smi not asked: {', '.join(lacking)} not installed yet"]}
+        missing = "apt does not know the driver's packages before their repository is there"
+    elif lacking := [name for name, version in plan["packages"].items() if installed.get(name) != version]:
+        missing = f"not installed at {plan['release']}: {', '.join(lacking)}"
+    if missing:
+        return {"wrong": [] if predicted else [missing], "skipped": [f"nvidia-smi not asked: {missing}"]}
     release, answer, loaded = plan["release"], gpu["driver"]["version"], gpu["driver"]["loaded"]
     if reboot:
         return {"wrong": [], "skipped": ["nvidia-smi not judged before the reboot"]}

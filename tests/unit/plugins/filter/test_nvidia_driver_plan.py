@@ -113,7 +113,7 @@ def test_another_version_is_a_change_and_going_back_needs_consent() -> None:
     assert forward["change"]
     assert not forward["problems"]
     back = {"kernel_modules": False, "version": "535.261.03"}
-    assert "nvidia_driver_downgrade_allowed" in plan(back, *installed(NEW))["problems"][0]
+    assert "nvidia_driver_downgrade_allowed" in plan(back, *installed(NEW), madison=[])["problems"][0]
     assert not plan({**back, "downgrade_allowed": True}, *installed(NEW))["problems"]
 
 
@@ -241,7 +241,7 @@ PRESENT = [f"hi |{name}|{NEW}" for name in ("libcuda1", "libnvidia-ml1", "nvidia
         ({"state": "no_answer", "reason": "exit 9"}, PRESENT, [], "8 GPUs are on the PCI bus", ""),
         ({"state": "no_answer"}, PRESENT, ["nouveau is loaded"], "", "before the reboot"),
         ({"state": "no_gpu", "pci_count": 0}, PRESENT, [], "", "no NVIDIA GPU on the PCI bus"),
-        ({}, PRESENT[:2], [], "", "nvidia-smi not installed yet"),
+        ({}, PRESENT[:2], [], "not installed at 535.309.01: nvidia-smi", "nvidia-smi not asked"),
     ],
 )
 def test_the_verdict_says_what_is_wrong_and_what_was_not_asked(
@@ -251,6 +251,14 @@ def test_the_verdict_says_what_is_wrong_and_what_was_not_asked(
     verdict = nvidia_driver_verdict(decided, gpu={**GPU, **gpu}, present=present, reboot=reboot, kernel_log=[])
     for said, expected in ((verdict["wrong"], wrong), (verdict["skipped"], skipped)):
         assert (expected in " ".join(said)) if expected else not said
+
+
+def test_in_check_mode_nothing_is_expected_to_be_there() -> None:
+    for decided in (plan({"kernel_modules": False}), plan({"kernel_modules": False}, madison=[])):
+        for predicted in (True, False):
+            verdict = nvidia_driver_verdict(decided, GPU, [], [], [], predicted=predicted)
+            assert bool(verdict["wrong"]) != predicted
+            assert verdict["skipped"]
 
 
 ONE_LINE = """\
