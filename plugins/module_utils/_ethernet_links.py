@@ -190,7 +190,8 @@ def converge(config: dict[str, Any], apply: bool) -> dict[str, Any]:
         if not config.get("allow_connection")
         else [],
         "changes": [c.report() for c in changes if c.state != "ok"],
-        "skipped": missing
+        # Not "skipped": Ansible takes a result with that key for a skipped task.
+        "left_out": missing
         + [text for c in changes if c.state != "waits" for text in c.sentences()]
         + rdma_limits(links, config)
         + conflicts({c.link: c.wanted["mtu"] for c in changes if "mtu" in c.wanted}, run),

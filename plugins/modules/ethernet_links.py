@@ -11,7 +11,7 @@ module: ethernet_links
 short_description: MTU, rings, channels, flow control, offloads, coalescing and RoCE priorities of Ethernet links
 description:
   - Compares the wanted settings with what the driver reports, applies what differs and reads the result back.
-  - A setting that the driver refuses or does not have is reported in RV(skipped) with the driver's own words.
+  - A setting that the driver refuses or does not have is reported in RV(left_out) with the driver's own words.
   - A change that restarts a link waits for consent (O(allow_restart)) while the link has a carrier.
   - The link that carries the Ansible connection is left alone unless O(allow_connection) is set. Then a timer of
     systemd undoes the change after O(rollback_after) seconds, unless the program is called with C(confirm) before.
@@ -69,7 +69,7 @@ changes:
   returned: always
   type: list
   elements: dict
-skipped:
+left_out:
   description: What could not be set, and why, one sentence each.
   returned: always
   type: list

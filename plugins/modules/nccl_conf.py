@@ -85,7 +85,7 @@ lines:
   returned: always
   type: list
   elements: dict
-skipped:
+left_out:
   description: What was left out, and why.
   returned: always
   type: list
@@ -130,7 +130,7 @@ def pci_paths() -> tuple[dict[str, str], list[str]]:
 
 
 def derive(params: dict[str, Any]) -> tuple[list[engine.Line], list[str]]:
-    lines, skipped = [], []
+    lines, left_out = [], []
     try:
         lines.append(
             engine.socket_line(look.addresses(), params["socket_subnet"], default_route(), params["socket_exact"])
@@ -138,7 +138,7 @@ def derive(params: dict[str, Any]) -> tuple[list[engine.Line], list[str]]:
     except engine.Undecided as error:
         if params["socket_subnet"]:
             raise
-        skipped.append(f"NCCL_SOCKET_IFNAME: {error}")
+        left_out.append(f"NCCL_SOCKET_IFNAME: {error}")
     paths, gpus = pci_paths()
     ports = engine.active_ports(params["fabric"])
     choice = engine.choose(ports, paths, gpus, params["hcas"], params["hcas_excluded"], params["hca_subnets"])
@@ -146,7 +146,7 @@ def derive(params: dict[str, Any]) -> tuple[list[engine.Line], list[str]]:
     extra = {str(k): str(v) for k, v in params["environment"].items()}
     lines = [line for line in lines + more if line.name not in extra]
     lines += [engine.Line(k, v.strip(), "from infiniband_nccl_environment") for k, v in extra.items()]
-    return lines, skipped + unproven
+    return lines, left_out + unproven
 
 
 def write(module: AnsibleModule, path: str, text: str) -> None:
@@ -176,7 +176,7 @@ def main() -> None:
     try:
         for subnet in [s for s in [module.params["socket_subnet"], *module.params["hca_subnets"]] if s]:
             ipaddress.ip_network(subnet)
-        lines, skipped = derive(module.params)
+        lines, left_out = derive(module.params)
     except ValueError as error:
         module.fail_json(msg=str(error))
     before = Path(path).read_text(encoding="utf-8") if os.path.exists(path) else ""
@@ -184,7 +184,7 @@ def main() -> None:
     result: dict[str, Any] = {
         "changed": text != before,
         "lines": [line._asdict() for line in lines],
-        "skipped": skipped,
+        "left_out": left_out,
         "diff": {"before": before, "after": text, "before_header": path, "after_header": path},
     }
     if result["changed"] and not module.check_mode:

@@ -74,7 +74,7 @@ def test_a_link_in_use_waits_for_consent(machine: Machine) -> None:
     assert machine.mtu("eth1") == 1500
     assert result["changed"] is False
     assert result["waits"] == ["eth1 mtu 9000: restarts the link: set ethernet_link_restart_allowed: true, or reboot"]
-    assert result["skipped"] == []
+    assert result["left_out"] == []
 
 
 def test_a_link_without_carrier_needs_no_consent(machine: Machine) -> None:
@@ -97,7 +97,7 @@ def test_the_connection_and_what_it_sits_on_are_left_alone(machine: Machine) -> 
     assert result["connection"] == ["vlan5", "eth0"]
     assert result["protected"] == ["02:00:00:00:00:0a", "02:00:00:00:00:0b"]
     assert machine.mtu("eth0") == machine.mtu("vlan5") == 1500
-    assert "set ethernet_change_connection_link: true" in result["skipped"][0]
+    assert "set ethernet_change_connection_link: true" in result["left_out"][0]
 
 
 def test_the_connection_changes_only_under_a_rollback(machine: Machine) -> None:
@@ -108,7 +108,7 @@ def test_the_connection_changes_only_under_a_rollback(machine: Machine) -> None:
     machine.systemd = "Failed to connect to bus"
     result = converge({"name": "eth0", "mtu": 9000}, allow_restart=True, allow_connection=True)
     assert machine.mtu("eth0") == 1500
-    assert result["skipped"] == ["eth0 mtu 9000: no rollback is possible: Failed to connect to bus"]
+    assert result["left_out"] == ["eth0 mtu 9000: no rollback is possible: Failed to connect to bus"]
 
     machine.systemd = ""
     result = converge({"name": "eth0", "mtu": 9000}, allow_restart=True, allow_connection=True)
@@ -159,7 +159,7 @@ def test_interfaces_are_found_by_what_does_not_change(machine: Machine) -> None:
     for matcher in ({"mac": "b8:3f:d2:00:00:01"}, {"driver": "mlx5_core"}, {"rdma": True}, {"pci": "0000:01:00.0"}):
         found = converge({**matcher, "mtu": 4200}, apply=False)["changes"]
         assert [c["link"] for c in found] == ["ens1f0np0"], matcher
-    assert converge({"name": "enp6s0f0", "mtu": 9000})["skipped"] == ["no interface with name enp6s0f0"]
+    assert converge({"name": "enp6s0f0", "mtu": 9000})["left_out"] == ["no interface with name enp6s0f0"]
 
 
 def test_two_ways_to_name_an_interface_are_refused(machine: Machine) -> None:
@@ -170,7 +170,7 @@ def test_two_ways_to_name_an_interface_are_refused(machine: Machine) -> None:
 def test_roce_points_out_a_small_mtu(machine: Machine) -> None:
     machine.add("eth1", driver="mlx5_core")
     result = converge({"rdma": True, "roce": {"pfc": [3]}})
-    assert "eth1: MTU 1500 limits RDMA packets to 1024 bytes, 4200 allows 4096" in result["skipped"]
+    assert "eth1: MTU 1500 limits RDMA packets to 1024 bytes, 4200 allows 4096" in result["left_out"]
 
 
 def test_the_connection_is_found_in_the_environment_of_a_parent(

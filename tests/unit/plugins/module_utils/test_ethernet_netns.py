@@ -66,13 +66,13 @@ def test_mtu_of_a_macvlan_raises_its_parent_once(converge: Converge) -> None:
 
 def test_what_the_driver_refuses_is_skipped_in_its_words(converge: Converge) -> None:
     result = converge({"name": "e0", "ring": {"rx": "max"}, "offloads": {"tso": False, "lro": True}})
-    assert "e0 ring rx max: netlink error: Operation not supported" in result["skipped"]
-    assert "e0 offloads: the driver fixes lro at off" in result["skipped"]
+    assert "e0 ring rx max: netlink error: Operation not supported" in result["left_out"]
+    assert "e0 offloads: the driver fixes lro at off" in result["left_out"]
     assert [c["after"] for c in result["changes"] if c["state"] == "changed"] == [{"tso": False}]
     assert converge({"name": "e0", "offloads": {"tso": False}})["changed"] is False
 
 
 def test_more_than_the_maximum_mtu_is_clamped(converge: Converge) -> None:
     result = converge({"name": "e0", "mtu": 70000}, allow_restart=True)
-    assert result["skipped"] == ["e0 mtu: mtu 70000 is above the maximum, 65535 taken"]
+    assert result["left_out"] == ["e0 mtu: mtu 70000 is above the maximum, 65535 taken"]
     assert result["changes"][0]["after"] == {"mtu": 65535}
