@@ -78,7 +78,8 @@ from typing import Any, Optional
 
 from ansible.module_utils.basic import AnsibleModule
 
-STAMP, PACKAGE = "stamp", "package.tar.gz"
+STAMP = "stamp"
+PACKAGE = "package.tar.gz"
 
 
 class InstallError(Exception):
