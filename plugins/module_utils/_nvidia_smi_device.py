@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # Drivers up to 530 say throttle, later ones event.
 _REASONS = (("clocks_event_reasons", "clocks_event_reason_"), ("clocks_throttle_reasons", "clocks_throttle_reason_"))
+CLEARLY_BUSY = 10  # per cent of use, whatever the clocks' reason of the same moment says
 _FABRIC_READY = {"state": {"completed"}, "status": {"success"}}
 _FABRIC_HEALTHY = {
     "summary": {"healthy"},
@@ -164,9 +165,10 @@ def _inforom(node: Node) -> list[str]:
 
 def _busy(values: Values, reasons: list[str]) -> bool:
     """Whether the GPU is at work, so that its link must run at full speed. In doubt it is not."""
-    if values.text("performance_state") not in {"P0", "P1", "P2", "P3"} or "gpu_idle" in reasons:
+    if values.text("performance_state") not in {"P0", "P1", "P2", "P3"}:
         return False
-    return bool(values.integer("utilization/gpu_util"))
+    percent = values.integer("utilization/gpu_util") or 0
+    return percent >= CLEARLY_BUSY or (percent > 0 and "gpu_idle" not in reasons)
 
 
 def _action(values: Values) -> str | None:

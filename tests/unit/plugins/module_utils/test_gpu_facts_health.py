@@ -56,6 +56,9 @@ LOAD = {"performance_state": "P0", "gpu_util": "97 %", "clocks_event_reason_gpu_
         ({"current_link_gen": "1"}, []),  # idle
         ({"current_link_gen": "1", **LOAD}, ["pcie_degraded"]),
         ({"current_link_gen": "4", **LOAD}, []),
+        ({"current_link_gen": "1", "gpu_util": "60 %"}, ["pcie_degraded"]),
+        ({"current_link_gen": "1", "gpu_util": "3 %"}, []),  # a glance at the display
+        ({"current_link_gen": "1", **LOAD, "performance_state": "P8"}, []),
     ],
     ids=lambda value: ",".join(f"{key}={text}" for key, text in value.items()) if isinstance(value, dict) else None,
 )
