@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Say what can be tuned on this host. Reads only; prints one line of JSON.
 
-Argument: a JSON object {memlock, nofile}. Answer: {problems, limits: {memlock, nofile}, time_daemon, clock, grub, acs}.
+Argument: a JSON object {memlock, nofile}.
+Answer: {problems, limits: {memlock, nofile}, time_daemon, clock, grub, acs, irqbalance}.
 `limits`, `clock` and `grub` hold the reason why not; an empty word means that it can be done.
 """
 
@@ -59,8 +60,10 @@ def clock(container: str) -> str:
     return ""
 
 
-def grub() -> str:
+def grub(container: str) -> str:
     """Why the kernel command line cannot be set here."""
+    if container:
+        return f"kernel command line: this is a container ({container}), the kernel is its host's"
     if not shutil.which("update-grub", path="/usr/sbin:/sbin:/usr/bin"):
         return "kernel command line: no GRUB here (update-grub is missing)"
     return "" if os.path.exists("/boot/grub/grub.cfg") else "kernel command line: GRUB has no /boot/grub/grub.cfg"
@@ -127,7 +130,8 @@ def look(request: dict[str, Any]) -> dict[str, Any]:
         },
         "time_daemon": active[0] if active else "",
         "clock": clock(container),
-        "grub": grub(),
+        "grub": grub(container),
+        "irqbalance": os.path.exists("/usr/sbin/irqbalance"),
         "acs": acs(container),
     }
 
