@@ -68,7 +68,7 @@ reports = st.sampled_from(REPORTS)
 
 
 @given(reports, st.floats(0, 1))
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 def test_any_prefix(name: str, share: float) -> None:
     data = report(name)
     facts = check(data[: int(len(data) * share)], name)
@@ -77,7 +77,7 @@ def test_any_prefix(name: str, share: float) -> None:
 
 
 @given(reports, st.floats(0, 1, exclude_max=True), st.integers(0, 255))
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=200)
 def test_any_mutated_byte(name: str, share: float, byte: int) -> None:
     data = bytearray(report(name))
     data[int(len(data) * share)] = byte
@@ -85,7 +85,7 @@ def test_any_mutated_byte(name: str, share: float, byte: int) -> None:
 
 
 @given(reports, st.floats(0, 1, exclude_max=True))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 def test_any_removed_element(name: str, share: float) -> None:
     data, spans = report(name), elements(name)
     start, end = spans[int(len(spans) * share)]
@@ -93,7 +93,7 @@ def test_any_removed_element(name: str, share: float) -> None:
 
 
 @given(reports, st.binary(max_size=60), st.binary(max_size=60), st.integers(0, 255))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=100)
 def test_any_text_around(name: str, before: bytes, behind: bytes, rc: int) -> None:
     check(before + report(name) + behind, name, rc=rc, stderr=behind)
 
@@ -105,7 +105,7 @@ def test_any_answer_at_all(said: bytes, rc: int) -> None:
 
 
 @given(st.sampled_from(fixtures.names(TOPO)), st.floats(0, 1, exclude_max=True), st.integers(0, 255), st.booleans())
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 def test_any_damaged_matrix(name: str, share: float, byte: int, cut: bool) -> None:
     data = bytearray(fixtures.data(TOPO, name))
     place = int(len(data) * share)

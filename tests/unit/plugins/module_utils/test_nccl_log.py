@@ -339,7 +339,7 @@ def rows(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @given(st.sampled_from(NAMES), st.floats(0, 1))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 def test_any_prefix_has_the_same_first_rows(name: str, share: float) -> None:
     text = log(name)
     found = rows(check(text[: int(len(text) * share)]))
@@ -347,7 +347,7 @@ def test_any_prefix_has_the_same_first_rows(name: str, share: float) -> None:
 
 
 @given(st.sampled_from(NAMES), st.floats(0, 1, exclude_max=True), st.characters())
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=200)
 def test_any_mutated_character(name: str, share: float, character: str) -> None:
     text = log(name)
     place = int(len(text) * share)
@@ -357,7 +357,7 @@ def test_any_mutated_character(name: str, share: float, character: str) -> None:
 
 
 @given(st.sampled_from(NAMES), st.floats(0, 1, exclude_max=True))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 def test_any_removed_word_makes_no_other_row(name: str, share: float) -> None:
     lines = log(name).splitlines()
     table = [number for number, line in enumerate(lines) if line.split()[:1] and line.split()[0].isdigit()]
