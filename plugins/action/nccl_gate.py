@@ -23,7 +23,7 @@ from ansible_collections.gpuops.cluster.plugins.modules import nccl_gate
 
 display = Display()
 # Settings that change how long or how loudly the gate runs, not what a pass means.
-INCIDENTAL = ("always", "job_name", "note", "parallel", "report_dir", "valid_days", "wait")
+INCIDENTAL = ("always", "drain", "job_name", "note", "parallel", "report_dir", "valid_days", "wait")
 
 
 def argument_spec() -> dict[str, Any]:
@@ -83,16 +83,34 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             ("acceptance.json", json.dumps(report, indent=1) + "\n"),
         ):
             _gate_store.write(store.folder / name, text)
+        drained = self._drain(gate, report)
         if report["verdict"] == "pass":
             store.promote(parts, finished, _gate_report.figures(report["stages"]))
         self._say(f"verdict: {report['verdict']}. {report['next_action']}")
-        outcome = {"changed": True, "verdict": report["verdict"], "next_action": report["next_action"]}
+        if drained:
+            self._say(f"drained in Slurm: {', '.join(drained)}")
+        outcome = {
+            "changed": True,
+            "drained": drained,
+            "verdict": report["verdict"],
+            "next_action": report["next_action"],
+        }
         if report["verdict"] != "pass":
             where = store.folder / "acceptance.html"
             outcome.update(
                 failed=True, msg=f"The gate says {report['verdict']}. {report['next_action']} Report: {where}"
             )
         return outcome
+
+    def _drain(self, gate: Gate, report: dict[str, Any]) -> list[str]:
+        """Take guilty nodes out of service where that is wanted; returns which."""
+        guilty = {one["host"]: one["evidence"] for one in report["culprits"] if one["kind"] in ("node", "gpu", "nic")}
+        launches = []
+        for host, evidence in guilty.items() if gate.settings["drain"] else ():
+            command = gate.launcher.drain(gate.nodes[host]["slurm_name"], f"nccl_tests: {evidence}"[:200])
+            if command:
+                launches.append({"name": host, "command": command, "environment": {}, "timeout": 60.0, "cleanup": []})
+        return [one["name"] for one in (self._launch(launches) if launches else []) if one["rc"] == 0]
 
     def _keys(self, nodes: dict[str, Any], settings: dict[str, Any]) -> tuple[str, str]:
         """What a pass proves (these hosts, these settings), and what a baseline belongs to (this kind of hardware)."""

@@ -136,6 +136,10 @@ def _stage(stage: dict[str, Any]) -> str:
         if stage["name"] != "isolation"
         else ""
     )
+    ways: dict[str, int] = next((result["ways"] for result in stage["results"] if result.get("ways")), {})
+    if ways:
+        said = ", ".join(f"{way} ({count})" for way, count in list(ways.items())[:8])
+        text += f"<p class='soft'>NCCL said: {escape(said)}.</p>"
     curves = "".join(curve(result) for result in shown[:4] if stage["name"] != "isolation")
     return f"<h2>{title}</h2>{text}{_measurements(shown)}{more}{curves}"
 

@@ -56,7 +56,46 @@ class Isolate:
         for a, b in scheme.guilty_paths():
             reason = next(result["reason"] for result in self.results[::-1] if set(result["nodes"]) == {a, b})
             self.accuse("path", f"{a} and {b}", "", f"this pair failed twice, each node is good with others: {reason}")
+        if scheme.first and all(scheme.first.values()) and not self.gate.culprits:
+            self._halves(names, what)
         self._finish(names)
+
+    def _halves(self, names: list[str], what: str) -> None:
+        """Every pair is good, all together are not: halve the nodes, leaf by leaf, while one half alone is bad."""
+        leaves = {name: self.gate.nodes[name].get("leaf") or "" for name in names}
+        group, bad = sorted(names, key=lambda name: leaves[name]), False
+        while len(group) > 3:
+            cut = len(group) // 2
+            here = leaves[group[cut]]
+            starts = [i for i in range(1, len(group)) if leaves[group[i]] != leaves[group[i - 1]]]
+            if here and starts:
+                cut = min(starts, key=lambda start: abs(start - cut))
+            halves = [group[:cut], group[cut:]]
+            self.rounds += 1
+            tests = [
+                {"label": f"half{self.rounds}-{part}", "names": half, "collective": "all_reduce"}
+                for part, half in enumerate(halves, 1)
+                if len(half) > 1
+            ]
+            results = self.gate.measure(
+                f"isolation-{self.rounds}", tests, self._group_limits, self.gate.settings["launches"]
+            )
+            self.results += results
+            failing = [result["nodes"] for result in results if result["status"] == "fail"]
+            self.gate.say(f"isolation: halves of {len(group)} nodes, {len(failing)} of {len(results)} bad")
+            if len(failing) != 1:
+                if not failing:
+                    ends = " and ".join(f"{half[0]} to {half[-1]}" for half in halves)
+                    text = f"every pair and each of these groups is good, only together they are not: {what}"
+                    self.accuse("path", ends, "", text)
+                return
+            group, bad = failing[0], True
+        if bad:
+            self.accuse("path", ", ".join(group), "", f"every pair is good, these together are not: {what}")
+
+    def _group_limits(self, test: dict[str, Any]) -> dict[str, Any]:
+        limits: dict[str, Any] = self.gate.limits("cluster", "all_reduce", test["names"])
+        return {**limits, "max_cv": 1e9, "baseline_gbps": None}
 
     def _pairs(self, wave: list[pairing.Pair], launches: int) -> dict[pairing.Pair, bool]:
         gate = self.gate

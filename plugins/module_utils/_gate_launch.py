@@ -15,6 +15,7 @@ from typing import Any, Optional, Union
 # Runs once on every node, inside the job: what only the job itself can know. One line of key=value, separated by tabs.
 PROBE = r"""
 bin=$1
+mkdir -p -m 700 /run/nccl-gate 2>/dev/null
 libs=$(ldd "$bin/all_reduce_perf" 2>/dev/null | awk '/lib(mpi|nccl)\.so/ {print $3}' | sort)
 digest() { cat "$@" 2>/dev/null | sha256sum | cut -c1-16; }
 printf 'GATE\tname=%s\tmemlock=%s\tshm_mib=%s\tbinaries=%s\tlibraries=%s\tmissing=%s\tnccl=%s\tloopback=%s\n' \
@@ -39,7 +40,7 @@ def perf_args(settings: dict[str, Any]) -> list[str]:
     return [*sizes, "-g", "1", "-n", str(settings["iterations"]), "-w", str(settings["warmup"]), "-c", "1"]
 
 
-def environment(settings: dict[str, Any], nodes: int) -> dict[str, str]:
+def environment(settings: dict[str, Any], nodes: int, more: Optional[dict[str, str]] = None) -> dict[str, str]:
     """Variables of a launch on so many nodes.
 
     MPI keeps off InfiniBand, which is NCCL's, and off PMIx' shared memory, in which some releases crash. Two nodes
@@ -50,6 +51,7 @@ def environment(settings: dict[str, Any], nodes: int) -> dict[str, str]:
         "OMPI_MCA_btl": "^openib",
         "PMIX_MCA_gds": "hash",
         **ring,
+        **(more or {}),
         **{key: str(value) for key, value in settings["environment"].items()},
     }
 
@@ -107,7 +109,7 @@ class Slurm:
         nodes: list[dict[str, Any]],
         per_node: int,
         command: list[str],
-        devices: Optional[Iterable[int]] = None,
+        variables: dict[str, str],
     ) -> list[str]:
         gpus = min(node["gpus"] for node in self.nodes)
         return [
@@ -124,8 +126,7 @@ class Slurm:
             "--overcommit",
             "--mem=0",
             "--kill-on-bad-exit=1",
-            *(["--overlap"] if devices is not None else []),
-            *with_devices(command, devices),
+            *command,
         ]
 
     def cleanup(self, label: str) -> list[str]:
@@ -136,6 +137,12 @@ class Slurm:
             "-c",
             f"{steps} | awk -v n={shlex.quote(label)} '$2 == n {{print $1}}' | xargs -r scancel --signal=KILL",
         ]
+
+    def drain(self, node: str, reason: str) -> list[str]:
+        """Takes a node out of service; one that is drained already keeps the reason it has."""
+        drain = 'scontrol update NodeName="$1" State=DRAIN Reason="$2"'
+        script = f'case $(sinfo -hNn "$1" -o %T) in *drain*) ;; *) {drain} ;; esac'
+        return ["sh", "-c", script, "drain", node, reason]
 
 
 class Mpirun:
@@ -161,10 +168,9 @@ class Mpirun:
         nodes: list[dict[str, Any]],
         per_node: int,
         command: list[str],
-        devices: Optional[Iterable[int]] = None,
+        variables: dict[str, str],
     ) -> list[str]:
         hosts = ",".join(f"{node['mpi_host']}:{per_node}" for node in nodes)
-        given = environment(self.settings, len(nodes))
         return [
             "mpirun",
             "--allow-run-as-root",
@@ -179,12 +185,15 @@ class Mpirun:
             "--mca",
             "plm_rsh_args",
             "-o BatchMode=yes -o ConnectTimeout=10",
-            *(part for key in sorted(given) if not key.startswith("OMPI_") for part in ("-x", key)),
+            *(part for key in sorted(variables) if not key.startswith("OMPI_") for part in ("-x", key)),
             *self.settings["mpirun_options"],
-            *with_devices(command, devices),
+            *command,
         ]
 
     def cleanup(self, label: str) -> list[str]:
+        return []
+
+    def drain(self, node: str, reason: str) -> list[str]:
         return []
 
 

@@ -15,6 +15,7 @@ from typing import Any, Optional
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_judge as judging
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_launch as launching
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_model as model
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_transport as transport
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_verdict as deciding
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_isolate import Isolate
 
@@ -86,10 +87,12 @@ class Gate:
 
     def spec(self, test: Test, command: list[str], per_node: int, label: str) -> dict[str, Any]:
         nodes = [self.nodes[name] for name in test["names"]]
+        variables = launching.environment(self.settings, len(nodes), test.get("environment"))
+        command = launching.with_devices(command, test.get("devices"))
         return {
             "name": label,
-            "command": self.launcher.command(label, nodes, per_node, command, test.get("devices")),
-            "environment": launching.environment(self.settings, len(nodes)),
+            "command": self.launcher.command(label, nodes, per_node, command, variables),
+            "environment": variables,
             "timeout": float(self.settings["timeout"]),
             "cleanup": self.launcher.cleanup(label),
         }
@@ -271,10 +274,11 @@ class Gate:
         names, launches = list(self.nodes), self.settings["launches"]
         results = []
         for collective in self.settings["collectives"]:
-            test = {"label": collective, "names": names, "collective": collective}
+            test = {"label": collective, "names": names, "collective": collective, "environment": transport.LOGGING}
             results += self.measure(
                 "cluster", [test], lambda test: self.limits("cluster", test["collective"], names), launches
             )
+        transport.look(self, names, results[0])
         self.add_stage("cluster", names, len(results), sum(len(result["samples"]) for result in results), results)
         return results
 
@@ -288,7 +292,7 @@ class Gate:
                 Isolate(self).inside(failed)
             elif len(self.nodes) > 1:
                 failed = [result for result in self.together() if result["status"] == "fail"]
-                if failed:
+                if failed and "socket_fallback" not in failed[0]["flags"]:
                     Isolate(self).between(failed)
         finally:
             closing = self.launcher.close()

@@ -131,6 +131,10 @@ options:
     description: Whether to search for the guilty part after a failure.
     type: bool
     default: true
+  drain:
+    description: Whether to drain guilty nodes in Slurm with the reason; nodes that are drained keep theirs.
+    type: bool
+    default: false
   valid_days:
     description: How long a pass of the same nodes, software and settings stays valid.
     type: float
@@ -176,6 +180,11 @@ report:
   description: Path of the HTML report on the control node.
   returned: always
   type: str
+drained:
+  description: Nodes that were drained.
+  returned: when measured
+  type: list
+  elements: str
 plan:
   description: What would be run, in words.
   returned: in check mode

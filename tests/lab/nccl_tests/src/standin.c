@@ -242,6 +242,24 @@ static void print_devices(void) {
     free(all);
 }
 
+/* NCCL's log, where NCCL_DEBUG_FILE wants it. MPI over TCP is what NCCL would call Socket. */
+static void log_network(void) {
+    const char *pattern = getenv("NCCL_DEBUG_FILE");
+    char path[1024];
+    size_t used = 0;
+    if (!pattern) return;
+    for (const char *p = pattern; *p && used < sizeof path - HOST; p++) {
+        if (p[0] == '%' && p[1] == 'h') used += sprintf(path + used, "%s", host), p++;
+        else if (p[0] == '%' && p[1] == 'p') used += sprintf(path + used, "%d", (int)getpid()), p++;
+        else path[used++] = *p;
+    }
+    path[used] = 0;
+    FILE *log = fopen(path, "w");
+    if (!log) return;
+    fprintf(log, "%s:%d:%d [%d] NCCL INFO Using network Socket\n", host, (int)getpid(), (int)getpid(), device);
+    fclose(log);
+}
+
 static FILE *json_file(const char *name) { /* like nccl-tests: never over an older file */
     char path[4096];
     snprintf(path, sizeof path, "%s", name);
@@ -307,6 +325,7 @@ int main(int argc, char **argv) {
                threads, per_thread, from, to, by > 1 ? by : (double)step, by > 1 ? "factor" : "bytes", warmup, iters, check);
     }
     print_devices();
+    log_network();
     if (rank == 0) {
         printf("#\n#%61s%12s%37s\n#%11s%14s%10s%9s%8s", "", "out-of-place", "in-place", "size", "count", "type", "redop", "root");
         printf("%9s%8s%8s  #wrong%9s%8s%8s  #wrong\n#%11s%14s%27s", "time", "algbw", "busbw", "time", "algbw", "busbw", "(B)", "(elements)", "");

@@ -143,19 +143,18 @@ def test_slurm_holds_all_nodes_and_starts_steps() -> None:
     opening = slurm.open(300)
     assert {"--exclusive", "--nodes=2", "--nodelist=n1,n2", "--partition=gpu", "--time=6"} <= set(opening)
     assert slurm.opened({"rc": 0, "stdout": "", "stderr": "salloc: Granted job allocation 42\n"}) == ""
-    command = slurm.command("x", NODES, 8, ["all_reduce_perf"])
+    command = slurm.command("x", NODES, 8, ["all_reduce_perf"], {})
     assert {"--jobid=42", "--ntasks=16", "--ntasks-per-node=8", "--mpi=pmix", "--kill-on-bad-exit=1"} <= set(command)
     assert command[-1] == "all_reduce_perf"
-    assert "env CUDA_VISIBLE_DEVICES=2,5 all_reduce_perf" in " ".join(
-        slurm.command("x", NODES[:1], 2, ["all_reduce_perf"], [2, 5])
-    )
+    assert launching.with_devices(["perf"], [2, 5]) == ["env", "CUDA_VISIBLE_DEVICES=2,5", "perf"]
     assert slurm.close() == ["scancel", "42"]
     refused = slurm.opened({"rc": 1, "stdout": "", "stderr": "salloc: Pending job allocation 9\nsalloc: error: busy\n"})
     assert refused == "salloc: error: busy"
 
 
 def test_mpirun_maps_ranks_and_passes_variables() -> None:
-    words = " ".join(launching.Mpirun(settings(), NODES).command("x", NODES, 8, ["all_reduce_perf"]))
+    variables = launching.environment(settings(), 2)
+    words = " ".join(launching.Mpirun(settings(), NODES).command("x", NODES, 8, ["all_reduce_perf"], variables))
     assert "--host 10.0.0.1:8,10.0.0.2:8" in words
     assert "-np 16" in words
     assert "-x NCCL_ALGO -x NCCL_SOCKET_IFNAME" in words

@@ -78,11 +78,19 @@ class Cluster:
             return {**outcome, "stderr": "salloc: Granted job allocation 7"}
         if words[0] == "scancel":
             return outcome
+        return self.step(launch["name"], words, outcome)
+
+    def step(self, label: str, words: list[str], outcome: dict[str, Any]) -> dict[str, Any]:
         names = next(word for word in words if word.startswith("--nodelist=")).partition("=")[2].split(",")
+        if "collect" in words:
+            return {
+                **outcome,
+                "stdout": "".join(f"WAY\t8\tUsing network {n}\n" for n in self.faults.get("ways", ["IB"])),
+            }
         if "sh" in words:
             return {**outcome, "stdout": "".join(self.probe(name) for name in names)}
-        if self.faults.get("first_start") and launch["name"] not in self.seen:
-            self.seen.add(launch["name"])
+        if self.faults.get("first_start") and label not in self.seen:
+            self.seen.add(label)
             return {**outcome, "rc": 139, "stderr": "srun: error: n1: task 5: Segmentation fault"}
         return self.perf(words, names, outcome)
 
@@ -107,6 +115,8 @@ class Cluster:
             if gpu and int(gpu) not in devices:
                 continue
             if kind == "together" and len(names) == 1:
+                continue
+            if kind == "crowd" and len(names) < 3:
                 continue
             if kind == "hang":
                 return {**outcome, "rc": -9, "timed_out": True, "seconds": 600.0}
@@ -170,7 +180,8 @@ def test_good_cluster_passes() -> None:
     assert report["next_action"].startswith("Nothing")
     assert cluster.commands[-1] == ["scancel", "7"], "the allocation is given back"
     assert any("launch 3 of 3" in line for line in cluster.said)
-    assert len(cluster.logs) == 1 + 3 * 4 + 3 * 2
+    assert len(cluster.logs) == 2 + 3 * 4 + 3 * 2
+    assert report["stages"][2]["results"][0]["ways"] == {"Using network IB": 8}
 
 
 def test_one_node_is_enough() -> None:
@@ -221,6 +232,26 @@ def test_node_that_is_bad_only_with_others_is_named_by_pairs() -> None:
 def test_bad_path_is_named() -> None:
     report = gate(Cluster(nodes={"n1+n5": ("together", 0.6)}), 8)
     assert guilty(report) == {("path", "n1 and n5", "")}
+
+
+def test_bad_only_in_a_crowd_is_narrowed_to_a_group() -> None:
+    names = {f"n{i:02d}": {**node(f"n{i:02d}"), "leaf": f"leaf{i // 4}"} for i in range(16)}
+    report = gate(Cluster(nodes={"n04+n06": ("crowd", 0.6)}), names)
+    assert [one["kind"] for one in report["culprits"]] == ["path"]
+    assert {"n04", "n06"} <= set(report["culprits"][0]["host"].replace(" to ", ", ").replace(" and ", ", ").split(", "))
+
+
+def test_bad_only_between_halves() -> None:
+    names = {f"n{i:02d}": {**node(f"n{i:02d}"), "leaf": f"leaf{i // 4}"} for i in range(8)}
+    report = gate(Cluster(nodes={"n00+n07": ("crowd", 0.6)}), names)
+    assert report["culprits"][0]["host"] == "n00 to n03 and n04 to n07"
+
+
+def test_silent_fallback_to_sockets_fails() -> None:
+    report = gate(Cluster(ways=["Socket"]))
+    assert report["verdict"] == "fail"
+    assert "NCCL used sockets" in report["next_action"]
+    assert report["stages"][-1]["name"] == "cluster", "the cause is known, nothing is searched"
 
 
 def test_two_nodes_bad_together() -> None:

@@ -1,0 +1,54 @@
+# Copyright (c) The gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which ways NCCL took, from its own log: it falls back from RDMA to sockets without an error."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+FOLDER = "/run/nccl-gate"  # root's own on each node: NCCL writes where the name points to
+# NCCL's log goes to a file of its own: between nccl-tests' rows it would tear them apart.
+LOGGING = {
+    "NCCL_DEBUG": "INFO",
+    "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,P2P,SHM",
+    "NCCL_DEBUG_FILE": f"{FOLDER}/%h.%p.log",
+}
+WAYS = "Using network [A-Za-z0-9_-]+|via (NET|P2P|SHM|COLLNET)/[A-Za-z]+(/[0-9]+)?(/GDRDMA)?"
+WAYS += "|NVLS multicast support is available"
+# One task a node: what its ranks said, counted, and the files removed.
+COLLECT = r"""
+grep -ohE "$2" "$1"/*.log 2>/dev/null | sed -E 's#/[0-9]+##' | sort | uniq -c | sed -E 's/^ *([0-9]+) /WAY\t\1\t/'
+rm -f "$1"/*.log
+"""
+
+
+def read(text: str) -> dict[str, int]:
+    """How often each way was named, over all ranks: {"Using network IB": 16, "via NET/IB/GDRDMA": 128}."""
+    ways: dict[str, int] = {}
+    for count, way in re.findall(r"WAY\t(\d+)\t(.+)", text):
+        ways[way.strip()] = ways.get(way.strip(), 0) + int(count)
+    return dict(sorted(ways.items(), key=lambda item: -item[1]))
+
+
+def fallback(ways: dict[str, int], nodes: dict[str, dict[str, Any]]) -> str:
+    """A reason to fail when NCCL took sockets although every node has active RDMA ports; else empty."""
+    networks = sorted(way.rpartition(" ")[2] for way in ways if way.startswith("Using network"))
+    if "Socket" not in networks or any(node["network"]["kind"] != "rdma" for node in nodes.values()):
+        return ""
+    others = f" beside {', '.join(name for name in networks if name != 'Socket')}" if len(networks) > 1 else ""
+    return (
+        f"NCCL used sockets{others} although RDMA ports are active: look at NCCL_IB_HCA, the net plugin and GID index"
+    )
+
+
+def look(gate: Any, names: list[str], result: dict[str, Any]) -> None:
+    """Add to a result which ways NCCL took; a silent fall-back to sockets makes it a failure."""
+    command = ["sh", "-c", COLLECT, "collect", FOLDER, WAYS]
+    outcome = gate.run_launches([gate.spec({"names": names}, command, 1, "cluster-ways")])[0]
+    gate.save("cluster-ways.log", f"{outcome['stdout']}\n{outcome['stderr']}")
+    result["ways"] = read(outcome["stdout"])
+    reason = fallback(result["ways"], gate.capabilities(names))
+    if reason:
+        result.update(status="fail", reason=reason, flags=[*result["flags"], "socket_fallback"])
