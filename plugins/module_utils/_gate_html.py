@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import re
 from html import escape
 from typing import Any, Optional
 
@@ -20,6 +21,9 @@ svg .axis{stroke:var(--line)}
 svg .curve{stroke:var(--curve);fill:none;stroke-width:2}
 svg .dot{fill:var(--curve)}
 svg .limit{stroke:var(--good);stroke-dasharray:6 4}
+svg .good{fill:var(--good)}
+svg .bad{fill:var(--bad)}
+summary{cursor:pointer;color:var(--soft);margin:.5rem 0}
 svg .floor{stroke:var(--bad);stroke-dasharray:2 3}
 """
 TITLES = {
@@ -123,13 +127,15 @@ def _stage(stage: dict[str, Any]) -> str:
         bad = [result for result in stage["results"] if result["status"] != "pass"]
         good = f"<p>{len(stage['results']) - len(bad)} of {len(stage['results'])} nodes are ready.</p>"
         return f"<h2>{title}</h2>{good}"
-    failing_first = sorted(stage["results"], key=lambda result: result["status"] == "pass")
-    shown = failing_first[:200]
-    more = (
-        f"<p class='soft'>{len(failing_first) - len(shown)} more are in acceptance.json.</p>"
-        if len(failing_first) > 200
-        else ""
-    )
+    shown = sorted(stage["results"], key=lambda result: result["status"] == "pass")[:500]
+    bad = [result for result in shown if result["status"] != "pass"]
+    more = f"<p class='soft'>{len(stage['results']) - len(shown)} more are in acceptance.json.</p>"
+    table = _measurements(bad) if bad else ""
+    if len(shown) > len(bad):
+        good = _measurements(shown[len(bad) :])
+        folded = f"<details><summary>{len(shown) - len(bad)} that passed</summary>{good}</details>"
+        table += folded if len(shown) - len(bad) > 16 else good
+    table += more if len(stage["results"]) > len(shown) else ""
     why = next((result["expected_why"] for result in stage["results"]), "")
     text = (
         f"<p class='soft'>{stage['launches']} launches. Expected: {escape(why)}.</p>"
@@ -140,8 +146,47 @@ def _stage(stage: dict[str, Any]) -> str:
     if ways:
         said = ", ".join(f"{way} ({count})" for way, count in list(ways.items())[:8])
         text += f"<p class='soft'>NCCL said: {escape(said)}.</p>"
-    curves = "".join(curve(result) for result in shown[:4] if stage["name"] != "isolation")
-    return f"<h2>{title}</h2>{text}{_measurements(shown)}{more}{curves}"
+    drawn = [*bad[:3], *shown[len(bad) : len(bad) + 1]] if stage["name"] != "isolation" else []
+    curves = "".join(curve(result) for result in drawn)
+    return f"<h2>{title}</h2>{text}{table}{heat_map(stage)}{curves}"
+
+
+def heat_map(stage: dict[str, Any]) -> str:
+    """Pairs of the isolation as a grid: green good, red bad, with GB/s as title of each cell."""
+    pairs: dict[tuple[str, str], dict[str, Any]] = {}
+    for result in stage["results"] if stage["name"] == "isolation" else []:
+        ends = (
+            [f"{result['nodes'][0]} GPU {gpu}" for gpu in result["devices"]] if result["devices"] else result["nodes"]
+        )
+        if len(ends) == 2:
+            pairs[(ends[0], ends[1])] = result
+    names = list(dict.fromkeys(sorted((end for pair in pairs for end in pair), key=_natural)))
+    if not 2 < len(names) <= 64:
+        return ""
+    cell, left = 22, 8 * max(len(name) for name in names) + 12
+    side = left + cell * len(names)
+    parts = []
+    for row, name in enumerate(names):
+        y = left + cell * row
+        parts.append(f'<text x="{left - 6}" y="{y + 15}" text-anchor="end">{escape(name)}</text>')
+        turn = f'transform="rotate(-90 {y + 15} {left - 6})"'
+        parts.append(f'<text x="{y + 15}" y="{left - 6}" {turn}>{escape(name)}</text>')
+        for column, other in enumerate(names):
+            result = pairs.get((name, other)) or pairs.get((other, name))
+            if result is not None:
+                kind = "good" if result["status"] == "pass" else "bad"
+                title = escape(f"{name} and {other}: {result['reason']}")
+                place = f'x="{left + cell * column + 1}" y="{y + 1}" width="{cell - 2}" height="{cell - 2}"'
+                parts.append(f'<rect class="{kind}" {place}><title>{title}</title></rect>')
+    return (
+        f'<figure><figcaption class="soft">Pairs, red where below the floor or broken</figcaption>'
+        f'<svg viewBox="0 0 {side} {side}" width="{side}" role="img" aria-label="Pairs">{"".join(parts)}</svg></figure>'
+    )
+
+
+def _natural(name: str) -> list[Any]:
+    """n10 after n9."""
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name)]
 
 
 def page(report: dict[str, Any]) -> str:

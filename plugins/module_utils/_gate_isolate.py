@@ -126,6 +126,7 @@ class Isolate:
             if name in values:
                 labels = [] if broken[name] else nodes[name]["capability"]["labels"]
                 gpus, links = pairing.guilty_gpus(values[name], labels, self.gate.settings["floor"])
+                self._mark(name, pairing.bad_pairs(values[name], labels, self.gate.settings["floor"]))
             for gpu in gpus:
                 self.accuse("gpu", name, str(gpu), f"every pair with this GPU is bad; alone: {result['reason']}")
             for a, b in links:
@@ -133,6 +134,13 @@ class Isolate:
             if not gpus and not links:
                 self.accuse("node", name, "", f"alone: {result['reason']}")
         self._finish(list(alone))
+
+    def _mark(self, name: str, bad: set[tuple[int, int]]) -> None:
+        """Pairs of GPUs are judged against each other: only now is it known which ones failed."""
+        for result in self.results:
+            if result["nodes"] == [name] and tuple(result["devices"]) in bad and result["status"] == "pass":
+                share = f"below {self.gate.settings['floor']:.0%} of this node's best pair of the kind"
+                result.update(status="fail", reason=f"{result['median_gbps']:g} GB/s, {share}")
 
     def _gpu_pairs(self, names: list[str], broken: dict[str, bool]) -> dict[str, dict[tuple[int, int], Any]]:
         """GB/s of every pair of GPUs of each node; None where it crashed, hung or moved wrong data.

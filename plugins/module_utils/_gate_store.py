@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
 import tempfile
 from datetime import datetime, timezone
@@ -87,7 +88,7 @@ class Store:
         write(self._baseline(key), json.dumps(history, indent=1) + "\n")
 
     def save_log(self, name: str, text: str) -> None:
-        write(self.folder / "logs" / name, text)
+        write(self.folder / "logs" / re.sub(r"[^A-Za-z0-9._-]", "_", name), text)
 
     def clear_logs(self) -> None:
         """Logs belong to the last run."""

@@ -200,6 +200,8 @@ def test_bad_gpu_is_named(kind: str, words: str) -> None:
     assert guilty(report) == {("gpu", "n3", "5")}
     assert words in report["culprits"][0]["evidence"]
     assert "n3" in report["next_action"]
+    bad = {tuple(one["devices"]) for one in report["stages"][-1]["results"] if one["status"] == "fail"}
+    assert bad == {tuple(sorted((5, other))) for other in range(8) if other != 5}
 
 
 def test_several_bad_nodes_are_searched_side_by_side() -> None:
