@@ -148,7 +148,7 @@ def _stage(stage: dict[str, Any]) -> str:
         text += f"<p class='soft'>NCCL said: {escape(said)}.</p>"
     drawn = [*bad[:3], *shown[len(bad) : len(bad) + 1]] if stage["name"] != "isolation" else []
     curves = "".join(curve(result) for result in drawn)
-    return f"<h2>{title}</h2>{text}{table}{heat_map(stage)}{curves}"
+    return f"<h2>{title}</h2>{text}{heat_map(stage)}{table}{curves}"
 
 
 def heat_map(stage: dict[str, Any]) -> str:
