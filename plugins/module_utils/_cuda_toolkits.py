@@ -14,7 +14,7 @@ from ._pci import read
 
 LOCAL = "/usr/local"
 DEBIAN = "/usr/lib/cuda"  # the distribution's own package
-_VERSION = re.compile(r"\d+\.\d+")
+_VERSION = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}")
 
 
 def _version(path: str) -> str | None:

@@ -12,7 +12,7 @@ from typing import Any
 from ._fabric_net import bus_of
 from ._pci import entries, integer, link, numa_node, read
 
-_RATE = re.compile(r"(?P<rate>\d+(?:\.\d+)?) Gb/sec(?: \((?P<lanes>\d+)X ?(?P<speed>\w+)?\))?")
+_RATE = re.compile(r"(?P<rate>[0-9]{1,6}(?:\.[0-9]{1,3})?) Gb/sec(?: \((?P<lanes>[0-9]{1,3})X ?(?P<speed>\w+)?\))?")
 # Gbit/s of one lane, for kernels that print the name of a speed and no rate.
 _SPEEDS = {"SDR": 2.5, "DDR": 5, "QDR": 10, "FDR10": 10, "FDR": 14, "EDR": 25, "HDR": 50, "NDR": 100, "XDR": 200}
 _EMPTY_GID = re.compile(r"[0:]*")
@@ -37,13 +37,13 @@ def _rate(text: str | None) -> dict[str, Any]:
 def _gids(folder: str) -> list[dict[str, Any]]:
     """GIDs in use, with their type and interface (RoCE)."""
     found = []
-    for name in sorted(entries(folder, "gids"), key=lambda name: int(name) if name.isdigit() else 0):
+    for name in sorted(entries(folder, "gids"), key=lambda name: int(name) if name.isdecimal() else 0):
         gid = read(folder, "gids", name)
         if not gid or _EMPTY_GID.fullmatch(gid):
             continue
         found.append(
             {
-                "index": int(name) if name.isdigit() else None,
+                "index": int(name) if name.isdecimal() else None,
                 "gid": gid,
                 "type": read(folder, "gid_attrs/types", name) or None,
                 "netdev": read(folder, "gid_attrs/ndevs", name) or None,
@@ -80,7 +80,7 @@ def _port(device: str, number: int, denied: list[str]) -> dict[str, Any]:
 
 def _device(folder: str, name: str, denied: list[str]) -> dict[str, Any]:
     bus = bus_of(os.path.join(folder, "device"))
-    ports = sorted(int(port) for port in entries(folder, "ports") if port.isdigit())
+    ports = sorted(int(port) for port in entries(folder, "ports") if port.isdecimal())
     return {
         "name": name,
         "model": read(folder, "hca_type") or None,
@@ -97,7 +97,7 @@ def _device(folder: str, name: str, denied: list[str]) -> dict[str, Any]:
 
 def _order(name: str) -> list[tuple[int, str]]:
     """Natural order: mlx5_2 before mlx5_10."""
-    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name)]
 
 
 def rdma(sysfs_root: str, denied: list[str]) -> list[dict[str, Any]]:

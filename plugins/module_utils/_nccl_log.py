@@ -19,17 +19,19 @@ if TYPE_CHECKING:
 _COLLECTIVE = re.compile(
     r"\b(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all(?:v|2)?|broadcast|reduce|gather|scatter|sendrecv|hypercube)_perf"
 )
-_VERSION = re.compile(r"#\s*nccl-tests version (\S+)(?:.*nccl-library=(\d+))?|rccl-tests: Version (\S+)")
+_VERSION = re.compile(r"#\s*nccl-tests version (\S+)(?:.*nccl-library=([0-9]{1,9}))?|rccl-tests: Version (\S+)")
 _LIBRARY = re.compile(r"\b[NR]CCL version ?:? ?(\d+\.\d+(?:\.\d+)?)")
 _STARTING = re.compile(r"#\s*Collective test starting: (\w+)")
 _CONCLUDED = re.compile(r"#\s*Collective test concluded: ")
 _PARAMETERS = re.compile(r"#?\s*nThreads? ?:? \d+ ")
 _DEVICE = re.compile(
-    r"#\s*Rank\s+(?P<rank>\d+)(?: Group\s+\d+)?(?: Pid\s+(?P<pid>\d+))? on\s+(?P<host>\S+)"
-    r" device\s+(?P<device>\d+) \[(?P<bus>[^\]]*)\]\s*(?P<name>.*)"
+    r"#\s*Rank\s+(?P<rank>[0-9]{1,9})(?: Group\s+\d+)?(?: Pid\s+(?P<pid>[0-9]{1,9}))? on\s+(?P<host>\S+)"
+    r" device\s+(?P<device>[0-9]{1,9}) \[(?P<bus>[^\]]*)\]\s*(?P<name>.*)"
 )
-_BOUNDS = re.compile(r"#?\s*Out of bounds values\s*: (\d+)")
-_AVERAGE = re.compile(r"#?\s*Avg bus bandwidth\s*: (-?nan|-?inf|[\d.e+-]+)")
+_BOUNDS = re.compile(r"#?\s*Out of bounds values\s*: ([0-9]{1,18})")
+_AVERAGE = re.compile(
+    r"#?\s*Avg bus bandwidth\s*: (-?nan|-?inf|[0-9]{1,20}(?:\.[0-9]{1,20})?(?:e[+-]?[0-9]{1,2})?)(?:\s|$)"
+)
 
 
 class _Reader:
@@ -112,10 +114,7 @@ class _Reader:
         run.drop_fragment()
         run.mixed = run.mixed or bool(run.averages)
         text = match.group(1)
-        try:
-            run.averages.append(None if "n" in text else float(text))
-        except ValueError:
-            run.damaged += 1
+        run.averages.append(None if "n" in text else float(text))
 
     def _header(self, line: Line, layout: Layout) -> None:
         run = self._current.get(line.stream)

@@ -16,18 +16,19 @@ from dataclasses import dataclass
 from typing import Any
 
 _ALIASES = {"bytes": "size", "N": "count", "op": "redop", "res": "error", "cputime": "time", "wrong": "#wrong"}
-_FIGURE = r"(?:\d+(?:\.\d+)?(?:e[+-]?\d+)?|-?nan|-?inf)"
+# Bounded, for nothing that is printed is longer, and the numbers of damaged text are.
+_FIGURE = r"(?:[0-9]{1,20}(?:\.[0-9]{1,20})?(?:e[+-]?[0-9]{1,2})?|-?nan|-?inf)"
 _OPERATIONS = "sum|prod|max|min|avg|mulsum|all|none"
 _CELLS = {
-    "size": r"\d+",
-    "count": r"\d+",
+    "size": r"[0-9]{1,20}",
+    "count": r"[0-9]{1,20}",
     "type": rf"(?!(?:{_OPERATIONS})\b)[a-z][a-z0-9_]*",
     "redop": _OPERATIONS,
-    "root": r"-?\d+",
+    "root": r"-?[0-9]{1,9}",
     "time": _FIGURE,
     "algbw": _FIGURE,
     "busbw": _FIGURE,
-    "#wrong": r"\d+(?:\.\d+)?(?:e\+?\d+)?|N/A",
+    "#wrong": r"[0-9]{1,20}(?:\.[0-9]{1,20})?(?:e\+?[0-9]{1,2})?|N/A",
     "error": rf"{_FIGURE}|N/A",
     "i_min": _FIGURE,
     "i_max": _FIGURE,

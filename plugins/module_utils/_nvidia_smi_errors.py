@@ -37,7 +37,7 @@ _PROBLEMS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"GPU is lost|fallen off the bus|fell off the bus", "gpu_lost"),
         (r"Unable to determine the device handle", "gpu_lost"),
         (r"requires? (a )?reset|GPU has been reset|\bXid\b", "xid"),
-        (r"Insufficient Permissions", "not_permitted"),
+        (r"Insufficient Permissions|do not have suf\w+ permissions", "not_permitted"),
     )
 )
 _EXIT_PROBLEMS = {14: "inforom_corrupt", 15: "gpu_lost", 4: "not_permitted"}

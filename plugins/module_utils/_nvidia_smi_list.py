@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_GPU = re.compile(r"\s*GPU (\d+): ")
+_GPU = re.compile(r"\s*GPU ([0-9]{1,4}): ")
 _MIG = re.compile(r"\s*MIG (\S+)\s+Device\s+\d+: \(UUID: (MIG-[^)]+)\)")
 
 

@@ -28,6 +28,7 @@ _LEGEND = re.compile(r"\s*(NIC\d+):\s*([A-Za-z][\w.-]*)\s*")
 _LEGEND_ENTRY = re.compile(r"\s*(X|SYS|SOC|PIX)\s+=")
 _NVLINK_LEGEND = re.compile(r"\s*NV#\s+=")
 _CPUS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
+_NUMA = re.compile(r"[0-9]{1,4}")
 _OLD_WORDS = {"SOC": "SYS"}
 
 
@@ -130,7 +131,7 @@ def _affinity(row: _Row | None, columns: list[str]) -> tuple[str | None, int | N
     if len(cells) < len(columns):
         return None, None
     cpus = cells[0] if cells and _CPUS.fullmatch(cells[0]) else None
-    numa = int(cells[1]) if "NUMA Affinity" in columns and cells[1].isdigit() else None
+    numa = int(cells[1]) if "NUMA Affinity" in columns and _NUMA.fullmatch(cells[1]) else None
     return cpus, numa
 
 

@@ -24,7 +24,7 @@ _SENTENCES: tuple[tuple[re.Pattern[str], str | None], ...] = tuple(
         (r"requested functionality has been deprecated|deprecated\b.*", None),
     )
 )
-_NUMBER = re.compile(r"[-+]?\d+(\.\d+)?")
+_NUMBER = re.compile(r"[-+]?[0-9]{1,18}(\.[0-9]{1,9})?(?![0-9])")
 _FLAGS = {"enabled": True, "yes": True, "active": True, "on": True, "true": True}
 _FLAGS.update({"disabled": False, "no": False, "not active": False, "off": False, "false": False})
 

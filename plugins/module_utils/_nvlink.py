@@ -14,7 +14,7 @@ _CARD_NAMES = re.compile(r"PCIe|\bNVL\b", re.IGNORECASE)
 # Most links that a GPU of an architecture has: what a pair shows beyond is carried by switches.
 _MOST_LINKS = {"Pascal": 4, "Volta": 6, "Turing": 2, "Ampere": 12, "Hopper": 18, "Blackwell": 18}
 _GENERATIONS = {"Pascal": 1, "Volta": 2, "Turing": 2, "Ampere": 3, "Hopper": 4, "Blackwell": 5}
-_NVLINK = re.compile(r"NV([0-9]+)")
+_NVLINK = re.compile(r"NV([0-9]{1,4})")
 MOST_BRIDGED = 3  # partners that a bridge of PCIe cards can give: NVL4
 _BY_NAME = (("P100", "Pascal"), ("V100", "Volta"), ("A100", "Ampere"), ("A800", "Ampere"), ("H100", "Hopper"))
 

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_smi_topology import parse_topology
 from ansible_collections.gpuops.cluster.plugins.module_utils._pci import normalise
 from ansible_collections.gpuops.cluster.tests.unit.support import fixtures, pci_tree
@@ -121,6 +122,15 @@ def test_any_damaged_matrix(name: str, share: float, byte: int, cut: bool) -> No
     if matrix is not None:
         assert {len(row) for row in matrix.gpus} == {len(matrix.gpus)}
         assert all(len(row) == len(matrix.gpus) for _name, row in matrix.nics)
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "1e999", "\u00b2", "\u0663"])
+def test_numbers_that_are_none(number: str) -> None:
+    name = "h100-sxm5-8x-driver570.86.xml"
+    check(re.sub(rb">[0-9]+<", f">{number}<".encode(), report(name)), name)
+    topo = fixtures.text(TOPO, "h100-sxm5-8x-8nic-driver570-spaces.txt")
+    for there in ("NV18", " 0 ", "GPU7"):
+        facts_of(report(name), topo=topo.replace(there, there.strip("0178 ") + number + " ").encode())
 
 
 @given(st.text(max_size=200))

@@ -372,6 +372,17 @@ def test_any_removed_word_makes_no_other_row(name: str, share: float) -> None:
             assert {**row, "redop": None} in [{**other, "redop": None} for other in same]
 
 
+HUGE = ["9" * 5000, "1e999", "1e+99999", "\u00b2", "\u0663"]
+
+
+@pytest.mark.parametrize("number", HUGE)
+def test_numbers_that_are_none(number: str) -> None:
+    for text in (ROW.replace("1048576", number), ROW.replace("3.09", number), ROW.replace("-1", number)):
+        assert rows(check(WHOLE.replace(ROW, text))) == []
+    for there in ("10", "0 OK", "3.105"):
+        check(WHOLE.replace(there, number))
+
+
 @given(st.text(max_size=500))
 def test_any_text_at_all(text: str) -> None:
     check(text)
