@@ -1,0 +1,144 @@
+# Copyright (c) The gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""When the gate measures, what it leaves behind, and what makes the task fail."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible.plugins.action import ActionBase
+from ansible_collections.gpuops.cluster.plugins.action import nccl_gate
+from ansible_collections.gpuops.cluster.plugins.module_utils._gate_model import capability
+
+GPU = {"state": "ok", "devices": [{"index": i, "name": "NVIDIA L4"} for i in range(2)], "driver": {"version": "580"}}
+CELL = "   8109.1  {rate:>6.2f}  {rate:>6.2f}      0"
+ROW = f"   268435456      67108864     float     sum      -1{CELL}{CELL}"
+
+
+def log(ranks: int, rate: float) -> str:
+    devices = [f"#  Rank {r:2d} Group  0 Pid {r:6d} on n1 device {r:2d} [0000:0{r}:00] NVIDIA L4" for r in range(ranks)]
+    head = [
+        "# nThread 1 nGpus 1 minBytes 1 maxBytes 2 step: 2(factor) warmup iters: 5 iters: 20",
+        "# Using devices",
+        *devices,
+    ]
+    tail = ["# Out of bounds values : 0 OK", f"# Avg bus bandwidth    : {rate}"]
+    return "\n".join([*head, ROW.format(rate=rate), *tail]) + "\n"
+
+
+class Action(nccl_gate.ActionModule):
+    """The action without Ansible around it: launches are answered as by mpirun on good nodes."""
+
+    def __init__(self, rate: float = 20.0, check_mode: bool = False, **settings: Any) -> None:
+        self._task = SimpleNamespace(check_mode=check_mode)
+        self.rate, self.settings, self.launched = rate, settings, 0
+        self.said: list[str] = []
+
+    def validate_argument_spec(self, argument_spec: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        defaults = {name: option.get("default") for name, option in argument_spec.items()}
+        return None, {**defaults, **self.settings}
+
+    def _low_level_execute_command(self, command: str) -> dict[str, Any]:
+        return {"rc": 127, "stdout": ""}
+
+    def _execute_module(self, module_args: dict[str, Any], **_given: Any) -> dict[str, Any]:
+        self.launched += len(module_args["launches"])
+        return {"outcomes": [self.answer(launch) for launch in module_args["launches"]]}
+
+    def answer(self, launch: dict[str, Any]) -> dict[str, Any]:
+        probe = "GATE\tname=n1\tmemlock=64\tshm_mib=9999\tbinaries=b\tlibraries=l\tmissing=\tnccl=n\tloopback=\n"
+        text = probe if "probe" in launch["name"] else log(2, self.rate)
+        return {"name": launch["name"], "rc": 0, "stdout": text, "stderr": "", "seconds": 1.0, "timed_out": False}
+
+    def _say(self, text: str) -> None:
+        self.said.append(text)
+
+
+@pytest.fixture(autouse=True)
+def bare_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ActionBase, "run", lambda *_given: {})
+
+
+def gate(folder: Path, software: str = "k d", **given: Any) -> tuple[dict[str, Any], Action]:
+    node = {"slurm_name": "n1", "mpi_host": "n1", "aliases": ["n1"], "leaf": "", "identity": [], "software": software}
+    nodes = {"n1": {**node, "capability": capability(GPU)}}
+    usual = {"nodes": nodes, "binaries": "/opt/b", "report_dir": str(folder), "expected": {"node": 20}}
+    action = Action(**{**usual, **given})
+    return action.run(task_vars={}), action
+
+
+def test_pass_is_written_and_stays_valid(tmp_path: Path) -> None:
+    result, action = gate(tmp_path)
+    assert (result["verdict"], result["changed"], result.get("failed")) == ("pass", True, None)
+    assert action.launched == 1 + 3
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {
+        "acceptance.json",
+        "acceptance.junit.xml",
+        "acceptance.prom",
+        "acceptance.html",
+        "logs",
+        "baselines",
+    } == names
+    result, action = gate(tmp_path)
+    assert (result["verdict"], result["changed"], action.launched) == ("pass", False, 0)
+    assert "still proven" in action.said[0]
+
+
+@pytest.mark.parametrize(
+    "change", [{"software": "k2 d2"}, {"always": True}, {"valid_days": 0}, {"end": "2G"}, {"floor": 0.5}]
+)
+def test_what_makes_it_measure_again(tmp_path: Path, change: dict[str, Any]) -> None:
+    gate(tmp_path)
+    if "valid_days" in change:
+        report = json.loads((tmp_path / "acceptance.json").read_text())
+        (tmp_path / "acceptance.json").write_text(json.dumps({**report, "finished": "2020-01-01T00:00:00Z"}))
+    assert gate(tmp_path, **change)[1].launched > 0
+
+
+@pytest.mark.parametrize("change", [{"note": "lab"}, {"parallel": 3}, {"wait": 5}, {"drain": True}])
+def test_what_does_not(tmp_path: Path, change: dict[str, Any]) -> None:
+    gate(tmp_path)
+    assert gate(tmp_path, **change)[1].launched == 0
+
+
+def test_failure_fails_the_task_after_the_report(tmp_path: Path) -> None:
+    result, _action = gate(tmp_path, rate=3.0)
+    assert (result["failed"], result["verdict"]) == (True, "fail")
+    assert "n1" in result["msg"]
+    assert str(tmp_path / "acceptance.html") in result["msg"]
+    assert json.loads((tmp_path / "acceptance.json").read_text())["verdict"] == "fail"
+    assert not (tmp_path / "baselines").exists(), "only passing runs are a baseline"
+    assert gate(tmp_path, rate=3.0)[1].launched > 0, "a failure is measured again"
+
+
+def test_check_mode_plans_and_starts_nothing(tmp_path: Path) -> None:
+    result, action = gate(tmp_path / "new", check_mode=True)
+    assert (result["changed"], action.launched) == (True, 0)
+    assert any("expected 20 GB/s, floor 18" in line for line in result["plan"])
+    assert not (tmp_path / "new").exists()
+
+
+def test_host_that_failed_before_blocks_even_a_valid_pass(tmp_path: Path) -> None:
+    gate(tmp_path)
+    result, action = gate(tmp_path, absent=["n2"])
+    assert (result["failed"], result["verdict"], action.launched) == (True, "blocked", 0)
+
+
+def test_regression_against_earlier_passes(tmp_path: Path) -> None:
+    gate(tmp_path)
+    result, _action = gate(tmp_path, rate=18.5, always=True)
+    assert result["verdict"] == "fail"
+    assert "baseline" in result["msg"]
+
+
+def test_launch_host_that_gives_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Action, "_execute_module", lambda *_words, **_given: {"msg": "ssh: connection lost"})
+    result, _action = gate(tmp_path)
+    assert result["verdict"] == "blocked"
+    assert "connection lost" in result["msg"]
