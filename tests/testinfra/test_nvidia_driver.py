@@ -65,3 +65,15 @@ def test_the_components_were_added_once(n1: Host) -> None:
     assert any(line.endswith(" non-free") for line in lines)
     assert len(lines) == len(set(lines))
     assert "configured multiple times" not in n1.run("apt-get update").stderr
+
+
+def test_nvidias_packages_are_pinned_and_held_too(ctl: Host) -> None:
+    policy = ctl.check_output("apt-cache policy nvidia-driver-cuda")
+    assert "*** 580.95.05-1 1001" in policy
+    assert set(ctl.check_output("apt-mark showhold").split()) >= {"libcuda1", "libnvidia-ml1", "nvidia-driver-cuda"}
+
+
+def test_the_key_of_nvidias_repository_is_the_one_in_it(ctl: Host) -> None:
+    installed = ctl.check_output("sha256sum < /usr/share/keyrings/nvidia-driver-local-*-keyring.gpg")
+    assert installed == ctl.check_output("sha256sum < /var/nvidia-driver-local-repo-*/*-keyring.gpg")
+    assert ctl.run("apt-get update").rc == 0
