@@ -84,7 +84,7 @@ lock_sha256:
   type: str
   sample: 0f3a9c2be117
 complete:
-  description: Whether the environment of this lock is there now; false in check mode on a host that has yet to build it.
+  description: Whether the environment of this lock is there now; false in check mode on a host that must yet build it.
   returned: always
   type: bool
   sample: true

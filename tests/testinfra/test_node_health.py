@@ -37,7 +37,7 @@ def test_wrong_settings_are_said(n1: Any) -> None:
 
 
 def test_the_user_s_severity_counts(n1: Any) -> None:
-    n1.check_output("printf '%s' '{\"severities\": {\"no_driver\": \"warn\"}}' > /tmp/warn.json")
+    n1.check_output('printf \'%s\' \'{"severities": {"no_driver": "warn"}}\' > /tmp/warn.json')
     done = n1.run(f"{PROGRAM} --settings /tmp/warn.json")
     assert done.rc == 0
     assert "warn: no_driver" in done.stdout

@@ -120,7 +120,7 @@ def test_directories_do_not_move_under_jobs() -> None:
 
 def test_a_cluster_keeps_its_name() -> None:
     options = {"clustername": "lab", "statesavelocation": "/state"}
-    with pytest.raises(states.Refused, match="slurm_cluster_name is 'lab', but /state holds .* 'hydra'"):
+    with pytest.raises(states.Refused, match=r"slurm_cluster_name is 'lab', but /state holds .* 'hydra'"):
         states.refuse_rename(options, lambda path: "hydra|42\n" if path == "/state/clustername" else "")
     states.refuse_rename(options, lambda _path: "lab\n")
     states.refuse_rename(options, lambda _path: "")
