@@ -10,6 +10,7 @@ usage() {
   exit 2
 }
 
+HEAVY='driver_dkms|driver_vm|fabric_vm'
 passed=0 failed=0
 report=()
 
@@ -40,17 +41,54 @@ unit() { check "unit tests" python -m pytest -n 2 tests/unit; }
 
 scenarios() { for file in molecule/*/molecule.yml; do basename "$(dirname "$file")"; done; }
 
+# Runs scenarios side by side, each on a lab of its own: they wait for connections more than they compute.
+# Their output comes when they end, whole when they failed.
+side_by_side() {
+  local logs name running=0
+  logs=$(mktemp -d)
+  for name in "$@"; do
+    if [ "$running" -ge "${GPUOPS_TEST_JOBS:-2}" ]; then wait -n; running=$((running - 1)); fi
+    (
+      start=$SECONDS
+      molecule test -s "$name" >"$logs/$name.log" 2>&1
+      echo "$? $((SECONDS - start))" >"$logs/$name.result"
+      printf '== molecule %s: exit %s after %s s\n' "$name" $(cat "$logs/$name.result")
+    ) &
+    running=$((running + 1))
+  done
+  wait
+  for name in "$@"; do
+    read -r code seconds <"$logs/$name.result" || code=1 seconds=0
+    if [ "$code" = 0 ]; then
+      printf '\n== molecule %s\n' "$name"
+      grep -E '[0-9]+ passed|^SUMMARY|^skipped:|: ok=' "$logs/$name.log"
+      passed=$((passed + 1)) && report+=("$(printf 'ok      %-28s %4d s' "molecule $name" "$seconds")")
+    else
+      printf '\n== molecule %s FAILED\n' "$name"
+      cat "$logs/$name.log"
+      failed=$((failed + 1)) && report+=("$(printf 'FAILED  %-28s %4d s' "molecule $name" "$seconds")")
+    fi
+  done
+  rm -rf "$logs"
+}
+
 molecule_scenarios() {
   local name
-  # The whole site first; heavy scenarios (virtual machines, DKMS) only when they are named.
-  [ $# -gt 0 ] || set -- default $(scenarios | grep -vxE 'default|driver_dkms|driver_vm|fabric_vm')
   for name in "$@"; do
     if [ ! -f "molecule/$name/molecule.yml" ]; then
       echo "no scenario '$name'; there are: $(scenarios | tr '\n' ' ')" >&2
       exit 2
     fi
-    check "molecule $name" molecule test -s "$name"
   done
+  if [ $# -eq 1 ]; then
+    check "molecule $1" molecule test -s "$1"
+  elif [ $# -gt 1 ]; then
+    side_by_side "$@"
+  else
+    # The whole site first, it takes longest. Heavy scenarios (virtual machines, DKMS) only when they are named.
+    # shellcheck disable=SC2046 # words are wanted
+    side_by_side default $(scenarios | grep -vxE "default|$HEAVY")
+  fi
 }
 
 case ${1:-all} in
