@@ -126,7 +126,7 @@ def rdma_limits(links: Links, config: dict[str, Any]) -> list[str]:
 
 def execute(change: Change, links: Links) -> None:
     error = ethtool.put(change.group, change.link, change.wanted, run)
-    change.after, _, _ = ethtool.get(change.group, change.link, links, run)
+    change.after = ethtool.get(change.group, change.link, links, run)[0]
     missed = [k for k, v in change.wanted.items() if change.after.get(k) != v]
     if change.after == change.before:
         change.state = "skipped"
@@ -143,7 +143,7 @@ def arm_rollback(changes: list[Change], seconds: int, program: str) -> str:
     ]
     RESTORE_FILE.parent.mkdir(parents=True, exist_ok=True)
     RESTORE_FILE.write_text(json.dumps(undo))
-    rc, _, err = run(
+    rc, _out, err = run(
         *("systemd-run", "--collect", f"--unit={ROLLBACK_UNIT}", f"--on-active={seconds}s"),
         *("--timer-property=AccuracySec=1s", program, "restore"),
     )

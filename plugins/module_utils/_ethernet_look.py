@@ -95,7 +95,7 @@ def run(*argv: str) -> tuple[int, str, str]:
 
 def addresses() -> list[dict[str, Any]]:
     """Links with their routable addresses: [{name, mtu, addresses: ["10.0.0.1/24"]}]."""
-    _, out, _ = run("ip", "-j", "addr", "show")
+    out = run("ip", "-j", "addr", "show")[1]
     links = []
     for link in json.loads(out or "[]"):
         found = [f"{a['local']}/{a['prefixlen']}" for a in link.get("addr_info", []) if a.get("scope") == "global"]

@@ -99,7 +99,7 @@ def last_words(text: str, code: int) -> str:
 def get(group: str, link: str, links: Any, run: Run) -> tuple[Values, Values, str]:
     """Present values, maxima, and why neither could be read."""
     if group == "mtu":
-        _, out, _ = run("ip", "-d", "link", "show", "dev", link)
+        out = run("ip", "-d", "link", "show", "dev", link)[1]
         most = re.search(r"maxmtu (\d+)", out)
         limits = {"mtu": int(most.group(1))} if most and int(most.group(1)) > 0 else {}
         return {"mtu": links.mtu(link)}, limits, ""
@@ -107,7 +107,7 @@ def get(group: str, link: str, links: Any, run: Run) -> tuple[Values, Values, st
         rc, pfc, err = run("dcb", "pfc", "show", "dev", link)
         if rc != 0:
             return {}, {}, last_words(err, rc)
-        _, app, _ = run("dcb", "-N", "app", "show", "dev", link)
+        app = run("dcb", "-N", "app", "show", "dev", link)[1]
         return parse_dcb(pfc, app), {}, ""
     rc, out, err = run("ethtool", READ[group], link)
     if rc != 0:
@@ -163,7 +163,7 @@ def spoken(value: Any) -> str:
 def put(group: str, link: str, values: Values, run: Run) -> str:
     """Sets values; returns what refused in its own words, else nothing."""
     if group == "mtu":
-        rc, _, err = run("ip", "link", "set", "dev", link, "mtu", str(values["mtu"]))
+        rc, _out, err = run("ip", "link", "set", "dev", link, "mtu", str(values["mtu"]))
         return last_words(err, rc) if rc != 0 else ""
     if group == "roce":
         return put_roce(link, values, run)
@@ -187,7 +187,7 @@ def put_roce(link: str, values: Values, run: Run) -> str:
         if values["dscp"]:
             commands.append(("dcb", "app", "add", "dev", link, "dscp-prio", *values["dscp"]))
     for command in commands:
-        rc, _, err = run(*command)
+        rc, _out, err = run(*command)
         if rc != 0:
             return last_words(err, rc)
     return ""

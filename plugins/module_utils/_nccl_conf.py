@@ -149,7 +149,7 @@ def choose(
     if subnets:
         networks = [ipaddress.ip_network(s) for s in subnets]
         choice.keep(
-            [p for p in choice.ports if any((g.ipv4_mapped or g) in n for _, g in p.gids for n in networks)],
+            [p for p in choice.ports if any((g.ipv4_mapped or g) in n for _index, g in p.gids for n in networks)],
             "no address in infiniband_hca_subnets",
         )
     if all(p.layer == "ethernet" for p in choice.ports):
@@ -169,10 +169,10 @@ def hca_lines(choice: Choice, gid_index: bool) -> tuple[list[Line], list[str]]:
     reason = "; ".join(["active ports, in the order of their slots", *choice.left])
     lines = [Line("NCCL_IB_HCA", "=" + ",".join(p.name for p in ports), reason)]
     roce = [p for p in ports if p.layer == "ethernet"]
-    if roce and all(p.gids and not any(g.ipv4_mapped for _, g in p.gids) for p in roce):
+    if roce and all(p.gids and not any(g.ipv4_mapped for _index, g in p.gids) for p in roce):
         lines.append(Line("NCCL_IB_ADDR_FAMILY", "AF_INET6", "the ports have IPv6 addresses only; NCCL looks for IPv4"))
     if roce and gid_index:
-        common = set.intersection(*({i for i, _ in p.gids} for p in roce))
+        common = set.intersection(*({i for i, _gid in p.gids} for p in roce))
         by_v4 = Counter(i for p in roce for i, g in p.gids if g.ipv4_mapped)
         if common:
             index = min(common, key=lambda i: (-by_v4[i], i))

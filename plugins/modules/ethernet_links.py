@@ -15,7 +15,7 @@ description:
   - A change that restarts a link waits for consent (O(allow_restart)) while the link has a carrier.
   - The link that carries the Ansible connection is left alone unless O(allow_connection) is set. Then a timer of
     systemd undoes the change after O(rollback_after) seconds, unless the program is called with C(confirm) before.
-  - Changes the running system only. The role M(gpuops.cluster.ethernet#role) makes it persistent.
+  - Changes the running system only. The role C(gpuops.cluster.ethernet) makes it persistent.
 version_added: 1.0.0
 author:
   - The gpuops.cluster contributors (@gpuops)

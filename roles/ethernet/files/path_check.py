@@ -30,7 +30,7 @@ def meeting_points(own: list[dict], theirs: list[dict]) -> list[tuple[dict, str,
                 if any(address in m.network and address != m.ip for m in mine if m.version == address.version):
                     found.append((peer["name"] != link["name"], address.version, str(address), peer))
         if found:
-            _, _, text, peer = min(found, key=lambda f: f[:3])
+            text, peer = min(found, key=lambda f: f[:3])[2:]
             points.append((link, text, peer))
     return points
 
@@ -39,7 +39,7 @@ def ping(link: str, address: str, size: int) -> tuple[bool, str]:
     """Three tries of one packet; the last words of ping say why not."""
     argv = ["ping", "-n", "-q", "-c", "1", "-W", "1", "-M", "do", "-s", str(size), "-I", link, address]
     words = ""
-    for _ in range(3):
+    for _try in range(3):
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             return True, ""
