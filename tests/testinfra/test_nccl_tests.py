@@ -99,8 +99,8 @@ def test_wrong_data_of_one_gpu_is_named(tmp_path: Path, fault_on_n2: Callable[[s
     fault_on_n2("wrong/2")
     done = gate(tmp_path)
     assert done.returncode != 0
-    assert "The gate says fail" in done.stdout
     found = read(tmp_path)
+    assert found["verdict"] == "fail"
     assert [(one["kind"], one["host"], one["device"]) for one in found["culprits"]] == [("gpu", "n2", "2")]
 
 
@@ -126,5 +126,5 @@ def test_check_mode_shows_the_plan_and_writes_nothing(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout
-    assert "plan: every node alone" in done.stdout
+    assert "plan: every node alone" in " ".join(done.stdout.split())
     assert not (tmp_path / "reports").exists()
