@@ -4,7 +4,7 @@
 """Say what can be tuned on this host. Reads only; prints one line of JSON.
 
 Argument: a JSON object {memlock, nofile}.
-Answer: {problems, limits: {memlock, nofile}, time_daemon, clock, grub, acs, irqbalance}.
+Answer: {problems, limits: {memlock, nofile}, time_daemon, clock, grub, acs}.
 `limits`, `clock` and `grub` hold the reason why not; an empty word means that it can be done.
 """
 
@@ -72,7 +72,7 @@ def grub(container: str) -> str:
 def acs_bits(config: bytes) -> list[str]:
     """The active ACS bits in a PCI configuration space that send peer traffic up through the root complex."""
     at = 0x100
-    for _ in range(48):  # more capabilities do not fit; a broken list may run in a circle
+    for _unused in range(48):  # more capabilities do not fit; a broken list may run in a circle
         if at < 0x100 or at + 8 > len(config):
             break
         (header,) = struct.unpack_from("<I", config, at)
@@ -131,7 +131,6 @@ def look(request: dict[str, Any]) -> dict[str, Any]:
         "time_daemon": active[0] if active else "",
         "clock": clock(container),
         "grub": grub(container),
-        "irqbalance": os.path.exists("/usr/sbin/irqbalance"),
         "acs": acs(container),
     }
 

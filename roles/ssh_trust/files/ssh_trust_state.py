@@ -80,7 +80,7 @@ def blob(line: str) -> bytes:
 def strings(data: bytes, count: int) -> tuple[tuple[bytes, ...], bytes]:
     """The first `count` SSH strings (32 bit length, then bytes) and the rest."""
     found = []
-    for _ in range(count):
+    for _unused in range(count):
         (size,) = struct.unpack_from(">I", data)
         if len(data) < 4 + size:
             raise ValueError("truncated")
@@ -92,7 +92,7 @@ def strings(data: bytes, count: int) -> tuple[tuple[bytes, ...], bytes]:
 def public_key(line: str) -> tuple[bytes, ...]:
     """Type and numbers of a plain public key, to compare with a certificate's."""
     data = blob(line)
-    (kind,), _ = strings(data, 1)
+    (kind,), _unused = strings(data, 1)
     return strings(data, 1 + KEY_FIELDS.get(kind.decode(), 2))[0]
 
 
@@ -105,7 +105,7 @@ def parse_certificate(line: str) -> Certificate | None:
         _serial, role = struct.unpack_from(">QI", data)
         (identity, packed), data = strings(data[12:], 2)
         after, before = struct.unpack_from(">QQ", data)
-        (_critical, _extensions, _reserved, authority), _ = strings(data[16:], 4)
+        (_critical, _extensions, _reserved, authority), _unused = strings(data[16:], 4)
         principals = []
         while packed:
             (name,), packed = strings(packed, 1)
@@ -152,7 +152,7 @@ def settings(text: str) -> dict[str, list[str]]:
     """What `sshd -T` prints: lower-case keyword to its values, in order."""
     found: dict[str, list[str]] = {}
     for line in text.splitlines():
-        word, _, value = line.partition(" ")
+        word, _unused, value = line.partition(" ")
         found.setdefault(word.lower(), []).append(value.strip())
     return found
 
@@ -215,7 +215,7 @@ def host_key(have: dict[str, list[str]]) -> tuple[str, str]:
 
 def offered(have: dict[str, list[str]]) -> bool:
     """Whether the sshd that runs now offers the certificate that lies on the disk; true where none answers here."""
-    host, _, port = have.get("listenaddress", ["127.0.0.1:22"])[0].rpartition(":")
+    host, _unused, port = have.get("listenaddress", ["127.0.0.1:22"])[0].rpartition(":")
     host = "::1" if host == "[::]" else host.strip("[]") if host.strip("0.") else "127.0.0.1"
     asked = run("ssh-keyscan", "-c", "-T", "5", "-p", port, host)
     return "SSH-2.0" not in asked.stdout + asked.stderr or read(HOST_CERTIFICATE).split()[1] in asked.stdout
