@@ -48,7 +48,7 @@ def noisy(bad: set[str], rng: random.Random) -> Callable[[Pair, int], bool]:
 
     def good(pair: Pair, launches: int) -> bool:
         base = 0.7 if bad & set(pair) else 1.0
-        values = [base * rng.gauss(1, 0.015) * (0.75 if rng.random() < 0.05 else 1) for _ in range(launches)]
+        values = [base * rng.gauss(1, 0.015) * (0.75 if rng.random() < 0.05 else 1) for _unused in range(launches)]
         return statistics.median(values) >= 0.9
 
     return good
@@ -134,7 +134,7 @@ def test_round_robin_meets_everyone_once(count: int) -> None:
 
 def test_guilty_gpu_and_guilty_link() -> None:
     pairs = [pair for pairs in round_robin(8) for pair in pairs]
-    labels = [["NV18"] * 8 for _ in range(8)]
+    labels = [["NV18"] * 8 for _unused in range(8)]
     assert guilty_gpus(dict.fromkeys(pairs, 360.0), labels, 0.9) == ([], [])
     assert guilty_gpus({p: 200.0 if 5 in p else 360.0 for p in pairs}, labels, 0.9) == ([5], [])
     assert guilty_gpus({p: None if p == (2, 6) else 360.0 for p in pairs}, labels, 0.9) == ([], [(2, 6)])
