@@ -121,7 +121,7 @@ def _file_name_problems(settings: dict[str, Any], distro: str, machine: str) -> 
             "cuda-repo-debian12-12-4-local_12.4.1-550.54.15-1_amd64.deb"
         )
     else:
-        for_distro, major, minor, full, _, for_machine = match.groups()
+        for_distro, major, minor, full, _unused, for_machine = match.groups()
         if for_distro != distro:
             problems.append(f"cuda_toolkit_local_repository is '{name}', for {for_distro}; this host is {distro}")
         if for_machine != machine:
@@ -154,7 +154,7 @@ def _file_problems(settings: dict[str, Any], file: dict[str, Any]) -> list[str]:
     # Twice under /var (the file and the unpacked repository), three times installed.
     problems: list[str] = []
     need: dict[str, int] = {}
-    for (mount, _), factor in zip(file["free"], (2, 3)):
+    for (mount, _unused), factor in zip(file["free"], (2, 3)):
         need[mount] = need.get(mount, 0) + factor * file["size"]
     for mount, free in dict(file["free"]).items():
         if int(free) < need[mount]:

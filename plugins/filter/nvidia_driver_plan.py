@@ -80,7 +80,7 @@ def read_probe(lines: list[str]) -> dict[str, Any]:
     """The role's probe.sh, line by line: a word and its value."""
     values: dict[str, list[str]] = {}
     for line in lines:
-        word, _, value = line.partition(" ")
+        word, _unused, value = line.partition(" ")
         values.setdefault(word, []).append(value)
     rows = [line.split("|") for line in values.get("dpkg", [])]
     return {

@@ -67,7 +67,7 @@ def nvidia_driver_verdict(
     predicted: bool = False,
 ) -> dict[str, list[str]]:
     """``wrong`` has what is not as it should be, ``skipped`` what could not be asked."""
-    installed = {name: version for _, name, version in (line.split("|") for line in present if line[1:2] == "i")}
+    installed = {name: version for _unused, name, version in (line.split("|") for line in present if line[1:2] == "i")}
     missing = ""
     if not plan["resolved"]:
         missing = "apt does not know the driver's packages before their repository is there"

@@ -23,7 +23,7 @@ CAPABILITIES = {
 
 def compute_capability(device: dict[str, Any]) -> Optional[int]:
     """90 for an H100; null where the architecture is unknown."""
-    architecture = str(device.get("architecture") or "").split(" ")[0]
+    architecture = str(device.get("architecture") or "").split(" ", maxsplit=1)[0]
     for pattern, capability in CAPABILITIES.get(architecture, []):
         if re.search(pattern, str(device.get("name") or "")):
             return capability

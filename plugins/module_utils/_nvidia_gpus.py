@@ -45,8 +45,8 @@ def read_pci(lines: list[str]) -> Hardware:
     """From lines ``/sys/bus/pci/devices/ADDRESS/ATTRIBUTE:VALUE`` of vendor, device and class."""
     functions: dict[str, dict[str, str]] = {}
     for line in lines:
-        path, _, value = line.rpartition(":")
-        address, _, attribute = path.rpartition("/")
+        path, _unused, value = line.rpartition(":")
+        address, _unused, attribute = path.rpartition("/")
         functions.setdefault(address, {})[attribute] = value.strip()
     hardware = Hardware()
     for function in functions.values():

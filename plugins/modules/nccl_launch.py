@@ -85,67 +85,10 @@ outcomes:
     timed_out: {description: Whether it was stopped at its time limit., type: bool}
 """
 
-import os
-import signal
-import subprocess
-import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-
-GRACE = 5  # seconds between asking a launch to end and killing it
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End the whole process group: launchers have children that hold the pipes open."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, number)
-        except ProcessLookupError:
-            return
-        try:
-            process.wait(GRACE)
-        except subprocess.TimeoutExpired:
-            continue
-        if number == signal.SIGTERM:
-            time.sleep(0.2)  # children of a launcher that has gone get a moment of their own
-
-
-def launch(spec: dict[str, Any], keep: int) -> dict[str, Any]:
-    """Run one command to its end or its time limit."""
-    started = time.monotonic()
-    outcome: dict[str, Any] = {"name": spec["name"], "rc": None, "stdout": "", "stderr": "", "timed_out": False}
-    environment = {**os.environ, "LC_ALL": "C", **{key: str(value) for key, value in spec["environment"].items()}}
-    try:
-        process = subprocess.Popen(
-            spec["command"],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-    except OSError as error:
-        return {**outcome, "stderr": f"{spec['command'][0]}: {error.strerror}", "seconds": 0.0}
-    try:
-        out, err = process.communicate(timeout=spec["timeout"])
-    except subprocess.TimeoutExpired:
-        outcome["timed_out"] = True
-        _stop(process)
-        if spec["cleanup"]:
-            subprocess.run(spec["cleanup"], check=False, capture_output=True, timeout=60, env=environment)
-        try:
-            out, err = process.communicate(timeout=GRACE)
-        except subprocess.TimeoutExpired as late:  # somebody outside the group still holds the pipes
-            out, err = late.stdout or b"", late.stderr or b""
-    return {
-        **outcome,
-        "rc": process.returncode,
-        "stdout": out.decode(errors="replace")[-keep:],
-        "stderr": err.decode(errors="replace")[-keep:],
-        "seconds": round(time.monotonic() - started, 3),
-    }
+from ansible_collections.gpuops.cluster.plugins.module_utils._launch import launch
 
 
 def main() -> None:

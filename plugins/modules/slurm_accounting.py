@@ -14,7 +14,7 @@ description:
   - Only what is named is set. Accounts, users and qualities of service that are not named stay as they are.
 version_added: 0.1.0
 author:
-  - The gpuops.cluster contributors
+  - The gpuops.cluster contributors (@gpuops)
 attributes:
   check_mode:
     description: Predicts the commands.

@@ -18,7 +18,7 @@ description:
   - Says what the running daemons need. Restarts nothing.
 version_added: 0.1.0
 author:
-  - The gpuops.cluster contributors
+  - The gpuops.cluster contributors (@gpuops)
 attributes:
   check_mode:
     description: Predicts the change, the trial by the scratch daemon included.

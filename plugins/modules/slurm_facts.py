@@ -16,7 +16,7 @@ description:
   - GPUs come from M(gpuops.cluster.gpu_facts), whose result is passed in.
 version_added: 0.1.0
 author:
-  - The gpuops.cluster contributors
+  - The gpuops.cluster contributors (@gpuops)
 attributes:
   check_mode:
     description: Only reads.

@@ -17,7 +17,7 @@ description:
   - Run it on a controller.
 version_added: 0.1.0
 author:
-  - The gpuops.cluster contributors
+  - The gpuops.cluster contributors (@gpuops)
 attributes:
   check_mode:
     description: Asks for states only. No job is run.

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # ansible-test sanity on a copy of what git tracks, since it wants the path .../ansible_collections/gpuops/cluster and follows no link.
-# The lab is left out: it is no part of the archive, and ruff and mypy look at it.
+# The lab, its scenarios' tests and benchmarks are left out: no part of the archive; ruff and mypy look at them.
 # Its virtual environments begin with a download of get-pip from a host of its own; Python's ensurepip does the same without it.
 set -euo pipefail
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 target=$copy/ansible_collections/gpuops/cluster
 mkdir -p "$target"
-git ls-files --cached --others --exclude-standard -z -- . ':!tests/lab' ':!inventories/lab' | while IFS= read -r -d '' f; do
+git ls-files --cached --others --exclude-standard -z -- . ':!tests/lab' ':!tests/testinfra' ':!tests/benchmarks' ':!inventories/lab' | while IFS= read -r -d '' f; do
   if [ -f "$f" ]; then printf '%s\0' "$f"; fi
 done | tar --null -T - -cf - | tar -xf - -C "$target"
 

@@ -155,7 +155,11 @@ def gate(cluster: Cluster, nodes: Any = 4, baseline: Optional[dict[str, float]] 
     """Run the gate and return its report, checked against the schema."""
     if isinstance(nodes, int):
         nodes = {f"n{i}": node(f"n{i}") for i in range(1, nodes + 1)}
-    parse = lambda text: json.loads(text) if text.strip() else []  # noqa: E731
+
+    def parse(text: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = json.loads(text) if text.strip() else []
+        return rows
+
     one = Gate(settings(**given), nodes, cluster.run, parse, cluster.said.append, cluster.logs.__setitem__, baseline)
     one.run()
     kept = {"key": "k", "proof": "p", "values": one.baseline}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpuops.cluster.plugins.modules import nccl_launch as module
+from ansible_collections.gpuops.cluster.plugins.module_utils import _launch as module
 
 
 @pytest.fixture(autouse=True)
