@@ -2,7 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Say what a node's sshd does now and which certificates it still needs. Reads only; prints one line of JSON.
-
 Argument: a JSON object {name, address, users, principals, ca, replace, revoked, revoked_keys}; `ca` is the authority's
 public key or empty, `revoked` patterns of hosts and of user@host, `revoked_keys` the public keys revoked so far.
 Answer: {installed, problems, work, keys, stale, in_effect, digest, reload, active, ports, host_key, host_key_path,
@@ -30,11 +29,9 @@ import time
 from typing import Any, NamedTuple
 
 ETC = "/etc/ssh"
-CA_FILE = f"{ETC}/ssh_trust_ca.pub"
-HOST_CERTIFICATE = f"{ETC}/ssh_trust_host-cert.pub"
+CA_FILE, HOST_CERTIFICATE = f"{ETC}/ssh_trust_ca.pub", f"{ETC}/ssh_trust_host-cert.pub"
 DROPINS = {name: f"{ETC}/{name}.d/05-ssh-trust.conf" for name in ("sshd_config", "ssh_config")}
-REVOKED = f"{ETC}/ssh_trust_revoked.krl"
-STAMP = f"{ETC}/ssh_trust_applied"
+REVOKED, STAMP = f"{ETC}/ssh_trust_revoked.krl", f"{ETC}/ssh_trust_applied"
 KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
 KEY_FIELDS = {"ssh-ed25519": 1, "ssh-rsa": 2}  # ECDSA has two: curve and point
 # Interfaces whose addresses come and go, or are alike on many hosts.
@@ -173,7 +170,7 @@ def who_sets(keyword: str) -> str:
     """The files below /etc/ssh that hold a server keyword, for messages."""
     folder = f"{ETC}/sshd_config.d"
     dropins = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-    files = [f"{ETC}/sshd_config", *(os.path.join(folder, name) for name in dropins)]
+    files = [f"{ETC}/sshd_config", *(f"{folder}/{name}" for name in dropins)]
     return ", ".join(path for path in files if re.search(rf"(?im)^\s*{keyword}\b", read(path))) or "built in"
 
 
