@@ -122,7 +122,7 @@ def _names(host: Host) -> list[str]:
     for name, addresses in host["probe"]["resolves"].items():
         if not addresses:
             messages.append(
-                f"{host['host']}: cannot resolve {name}; add it to DNS, or set host_tuning_hosts_file: true"
+                f"{host['host']}: cannot resolve {name}; add it to DNS, or to host_tuning_hosts"
             )
         elif all(a.startswith("127.") or a == "::1" for a in addresses):
             messages.append(
