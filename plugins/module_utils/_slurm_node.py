@@ -106,14 +106,15 @@ def ranges(numbers: list[int]) -> str:
 def slurm_cores(cpus: Optional[str], placement: dict[int, tuple[int, int]], cores: int) -> str:
     """Slurm's abstract core numbers for the kernel's CPU numbers of a GPU; empty where they cannot be told.
 
-    `placement` maps each CPU to (package, core); Slurm counts cores package by package. Empty too when the GPU is near
-    every core, for then the restriction says nothing.
+    `placement` maps each CPU to (package, core); Slurm counts cores package by package. From 23.11 on it takes whole
+    sockets only, so a GPU that is near a part of a socket gets all of it. Empty when that is every core: it says nothing.
     """
     order = {place: index for index, place in enumerate(sorted(set(placement.values())))}
     wanted = expand_cpus(cpus)
     if len(order) != cores or not wanted or any(cpu not in placement for cpu in wanted):
         return ""
-    numbers = sorted({order[placement[cpu]] for cpu in wanted})
+    sockets = {placement[cpu][0] for cpu in wanted}
+    numbers = [index for (package, _core), index in order.items() if package in sockets]
     return "" if len(numbers) == cores else ranges(numbers)
 
 

@@ -174,7 +174,7 @@ def render(module: AnsibleModule, state: dict[str, Any], version: str) -> dict[s
     ]
     bodies = {
         "slurm.conf": slurm,
-        "gres.conf": conf.gres_lines(records),
+        "gres.conf": ["AutoDetect=off", *conf.gres_lines(records)],
         "cgroup.conf": conf.option_lines(module.params["cgroup"], version),
     }
     return {name: conf.HEADER + "\n".join(lines) + "\n" for name, lines in bodies.items()}

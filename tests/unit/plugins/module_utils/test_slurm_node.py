@@ -120,7 +120,7 @@ def test_cores_are_slurms_numbers_not_the_kernels() -> None:
     placement = {cpu: (cpu % 2, cpu % 8 // 2) for cpu in range(16)}
     assert node.slurm_cores("0,2,4,6,8,10,12,14", placement, 8) == "0-3"
     assert node.slurm_cores("1,3,5,7,9,11,13,15", placement, 8) == "4-7"
-    assert node.slurm_cores("1,9", placement, 8) == "4"
+    assert node.slurm_cores("1,9", placement, 8) == "4-7"  # a part of a socket: Slurm takes whole ones only
 
 
 def test_cores_that_cannot_be_told_are_left_out() -> None:
