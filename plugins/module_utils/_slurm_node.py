@@ -106,8 +106,8 @@ def ranges(numbers: list[int]) -> str:
 def slurm_cores(cpus: Optional[str], placement: dict[int, tuple[int, int]], cores: int) -> str:
     """Slurm's abstract core numbers for the kernel's CPU numbers of a GPU; empty where they cannot be told.
 
-    `placement` maps each CPU to (package, core); Slurm counts cores package by package. From 23.11 on it takes whole
-    sockets only, so a GPU that is near a part of a socket gets all of it. Empty when that is every core: it says nothing.
+    `placement` maps each CPU to (package, core); Slurm counts cores package by package. From 23.11 on it
+    takes whole sockets only, so a GPU that is near a part of a socket gets all of it. Empty when that is every core.
     """
     order = {place: index for index, place in enumerate(sorted(set(placement.values())))}
     wanted = expand_cpus(cpus)
