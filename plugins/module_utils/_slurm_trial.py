@@ -14,16 +14,23 @@ BUSY = frozenset({"allocated", "mixed", "completing", "comp"})
 HELD = frozenset(
     {"drained", "draining", "drain", "maint", "reserved", "planned", "powering_down", "powered_down", "reboot"}
 )
+_UNFIT = re.compile(r"\bgres\b|^low |invalid|not responding|mismatch|configured", re.IGNORECASE)
 
 
 def parse_nodes(text: str) -> dict[str, dict[str, Any]]:
-    """Lines of `sinfo -h -N -o %N|%T|%P|%E`, one for each node and partition, by node."""
+    """Lines of `sinfo -h -N -o %N|%T|%P|%u|%E`, one for each node and partition, by node."""
     nodes: dict[str, dict[str, Any]] = {}
     for line in text.splitlines():
-        name, state, partition, reason = [*line.split("|", 3), "", "", ""][:4]
-        node = nodes.setdefault(name.strip(), {"state": state.strip(), "partitions": [], "reason": reason.strip()})
+        name, state, partition, user, reason = [*line.split("|", 4), "", "", "", ""][:5]
+        found = {"state": state.strip(), "partitions": [], "user": user.strip(), "reason": reason.strip()}
+        node = nodes.setdefault(name.strip(), found)
         node["partitions"].append(partition.strip().rstrip("*"))
     return nodes
+
+
+def unfit(node: dict[str, Any]) -> bool:
+    """Whether slurmctld drained the node because it lacks what slurm.conf says. That is no one's decision."""
+    return node["user"] == "slurm" and bool(_UNFIT.search(node["reason"]))
 
 
 def standing(node: Optional[dict[str, Any]]) -> str:
@@ -33,9 +40,7 @@ def standing(node: Optional[dict[str, Any]]) -> str:
     state = node["state"].lower()
     base = re.sub(r"[*~#!%$@+^-]+$", "", state)
     if base in HELD or base in BUSY:
-        # Slurm itself drains a node whose resources are fewer than configured. That is no one's decision.
-        faulty = re.search(r"low |gres/gpu count|not responding|invalid", node["reason"], re.IGNORECASE)
-        return "bad" if faulty and base in HELD else "held" if base in HELD else "busy"
+        return "bad" if base in HELD and unfit(node) else "held" if base in HELD else "busy"
     if state == "idle":
         return "idle"
     return "waiting"

@@ -93,7 +93,7 @@ def ping(module: AnsibleModule, deadline: float) -> str:
 def registered(module: AnsibleModule, names: list[str], deadline: float) -> dict[str, dict[str, Any]]:
     """States once no node is on its way any more, or at the deadline."""
     while True:
-        _code, out, _err = module.run_command(["sinfo", "-h", "-N", "-n", ",".join(names), "-o", "%N|%T|%P|%E"])
+        _code, out, _err = module.run_command(["sinfo", "-h", "-N", "-n", ",".join(names), "-o", "%N|%T|%P|%u|%E"])
         nodes = trial.parse_nodes(out)
         if all(trial.standing(nodes.get(name)) != "waiting" for name in names) or time.monotonic() > deadline:
             return nodes
@@ -141,6 +141,8 @@ def sort_out(names: list[str], nodes: dict[str, dict[str, Any]]) -> tuple[list[s
             idle.append(name)
         elif kind in ("busy", "held"):
             not_asked.append(said)
+        elif node and trial.unfit(node) and "drain" in node["state"]:
+            problems.append(f"{said}: once the cause is gone, scontrol update nodename={name} state=resume")
         else:
             problems.append(said)
     return idle, not_asked, problems

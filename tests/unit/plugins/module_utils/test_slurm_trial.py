@@ -9,8 +9,10 @@ from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_trial
 
 
 def test_a_node_in_two_partitions() -> None:
-    nodes = trial.parse_nodes("n1|idle|main*|none\nn1|idle|debug|none\nn2|down*|main*|Not responding [root@x]\n")
-    assert nodes["n1"] == {"state": "idle", "partitions": ["main", "debug"], "reason": "none"}
+    nodes = trial.parse_nodes(
+        "n1|idle|main*|Unknown|none\nn1|idle|debug|Unknown|none\nn2|down*|main*|slurm|Not responding\n"
+    )
+    assert nodes["n1"] == {"state": "idle", "partitions": ["main", "debug"], "user": "Unknown", "reason": "none"}
     assert nodes["n2"]["state"] == "down*"
 
 
@@ -30,11 +32,19 @@ def test_a_node_in_two_partitions() -> None:
         ("mixed-", "none", "busy"),
         ("drained", "gres/gpu count reported lower than configured (0 < 8)", "bad"),
         ("drained*", "Low RealMemory", "bad"),
+        ("drained", "gres/gpu GRES core specification 0 for node n1 doesn't match socket boundaries.", "bad"),
+        ("drained", "Kill task failed", "held"),
         ("inval", "Low socket*core*thread count", "waiting"),
     ],
 )
 def test_standing(state: str, reason: str, kind: str) -> None:
-    assert trial.standing({"state": state, "partitions": ["main"], "reason": reason}) == kind
+    node = {"state": state, "partitions": ["main"], "user": "slurm", "reason": reason}
+    assert trial.standing(node) == kind
+
+
+def test_what_an_operator_writes_is_his_decision() -> None:
+    node = {"state": "drained", "partitions": ["main"], "user": "root", "reason": "gres/gpu count looked low"}
+    assert trial.standing(node) == "held"
 
 
 def test_an_unknown_node_is_bad() -> None:
@@ -48,7 +58,7 @@ def test_one_job_for_each_kind_of_node() -> None:
 
 
 def test_one_job_spans_nodes_of_overlapping_partitions() -> None:
-    nodes = trial.parse_nodes("n1|idle|main*|none\nn2|idle|debug|none\nn2|idle|main*|none\n")
+    nodes = trial.parse_nodes("n1|idle|main*|root|none\nn2|idle|debug|root|none\nn2|idle|main*|root|none\n")
     jobs = trial.groups(["n1", "n2"], nodes, {"n1": {"h100": 8}, "n2": {"h100": 8}})
     assert [(job["partition"], job["nodes"]) for job in jobs] == [("main", ["n1", "n2"])]
 
