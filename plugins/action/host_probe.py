@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible_collections.gpuops.cluster.plugins.module_utils import _host_probe
 
@@ -28,12 +29,19 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 "python": {"type": "str", "default": "python3"},
             }
         )
+        try:
+            result.update(answers=True, reason="", probe=self._look(arguments["python"], arguments["names"]))
+        except AnsibleConnectionFailure as error:
+            # A result, not an unreachable host, which would end a play with any_errors_fatal before others are heard.
+            result.update(answers=False, reason=" ".join(str(error).split()), probe={})
+        result["changed"] = False
+        return result
+
+    def _look(self, python: str, names: list[str]) -> dict[str, Any]:
+        """One look over the connection; AnsibleConnectionFailure where there is none."""
         # The first command pays for opening the connection; the second's time bounds the error of the clock's offset.
         self._low_level_execute_command("true", sudoable=False)
         started = time.time()
-        answer = self._low_level_execute_command(
-            _host_probe.command(arguments["python"], arguments["names"]), sudoable=False
-        )
+        answer = self._low_level_execute_command(_host_probe.command(python, names), sudoable=False)
         ended = time.time()
-        result.update(changed=False, probe=_host_probe.parse(answer.get("stdout", ""), started, ended))
-        return result
+        return _host_probe.parse(answer.get("stdout", ""), started, ended)

@@ -43,8 +43,18 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+answers:
+  description: Whether the host could be connected to. A host that does not answer is reported, not unreachable.
+  returned: always
+  type: bool
+  sample: true
+reason:
+  description: Why it could not, empty when it could.
+  returned: always
+  type: str
+  sample: ""
 probe:
-  description: What the host answered; values that it did not give are null.
+  description: What the host answered; values that it did not give are null. Empty for a host that does not answer.
   returned: always
   type: dict
   sample:
