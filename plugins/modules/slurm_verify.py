@@ -93,8 +93,9 @@ def ping(module: AnsibleModule, deadline: float) -> str:
 def registered(module: AnsibleModule, names: list[str], deadline: float) -> dict[str, dict[str, Any]]:
     """States once no node is on its way any more, or at the deadline."""
     while True:
-        _code, out, _err = module.run_command(["sinfo", "-h", "-N", "-n", ",".join(names), "-o", "%N|%T|%P|%u|%E"])
-        nodes = trial.parse_nodes(out)
+        # Of all nodes: asked about a single one, slurmctld answers from before the last job ended.
+        _code, out, _err = module.run_command(["sinfo", "-h", "-N", "-o", "%N|%T|%P|%u|%E"])
+        nodes = {name: node for name, node in trial.parse_nodes(out).items() if name in names}
         if all(trial.standing(nodes.get(name)) != "waiting" for name in names) or time.monotonic() > deadline:
             return nodes
         time.sleep(0.5)
