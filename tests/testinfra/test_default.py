@@ -72,9 +72,9 @@ def test_prometheus_sees_every_node_and_its_gpus(ctl: Any) -> None:
         rows: list[dict[str, Any]] = json.loads(said)["data"]["result"]
         return rows
 
-    up = ask('up{job="node"}')
-    assert len(up) == NODES + 1
-    assert all(row["value"][1] == "1" for row in up)
+    # What the package's own configuration scraped before ours lingers for five minutes; it is not asked.
+    up = ask('up{job="node", instance=~"ctl|n1|n2"}')
+    assert {row["metric"]["instance"]: row["value"][1] for row in up} == {"ctl": "1", "n1": "1", "n2": "1"}
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_the_archive_installed_elsewhere_runs_the_site_and_changes_nothing(tmp_p
 
     def call(*command: str) -> str:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment, timeout=1500
+            command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment, timeout=900
         )
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
         return done.stdout
