@@ -37,7 +37,7 @@ def until(question: Callable[[], bool], seconds: float = 60.0) -> bool:
 def state(ctl: Host, node: str) -> str:
     # Without -n: about a single node slurmctld answers from before the last job ended.
     lines = ctl.check_output("sinfo -h -N -p main -o '%N %T'").splitlines()
-    return {name: found for name, found in (line.split() for line in lines)}[node]
+    return str(dict(line.split() for line in lines)[node])
 
 
 def assert_idle(ctl: Host, seconds: float = 130.0) -> None:
