@@ -14,6 +14,19 @@ HEAVY='driver_dkms|driver_vm|fabric_vm'
 passed=0 failed=0
 report=()
 
+# What unit tests call besides Python: they build programs and ask links.
+need_tools() {
+  local missing=() tool
+  for tool in make gcc g++ ethtool git; do command -v "$tool" >/dev/null || missing+=("$tool"); done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    printf '== Installing %s\n' "${missing[*]}"
+    apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${missing[@]}" libc6-dev >/dev/null
+  else
+    echo "the unit tests want: sudo apt-get install -y ${missing[*]} libc6-dev" >&2
+  fi
+}
+
 # Runs one check, keeps going when it fails, and remembers its result and its seconds for the closing lines.
 check() {
   local name=$1 start=$SECONDS
@@ -37,7 +50,10 @@ lint() {
 
 sanity() { check "ansible-test sanity" tests/lint/sanity.sh; }
 
-unit() { check "unit tests" python -m pytest -n 2 tests/unit; }
+unit() {
+  need_tools
+  check "unit tests" python -m pytest -n 2 tests/unit
+}
 
 scenarios() { for file in molecule/*/molecule.yml; do basename "$(dirname "$file")"; done; }
 

@@ -121,9 +121,7 @@ def _names(host: Host) -> list[str]:
     messages = []
     for name, addresses in host["probe"]["resolves"].items():
         if not addresses:
-            messages.append(
-                f"{host['host']}: cannot resolve {name}; add it to DNS, or to host_tuning_hosts"
-            )
+            messages.append(f"{host['host']}: cannot resolve {name}; add it to DNS, or to host_tuning_hosts")
         elif all(a.startswith("127.") or a == "::1" for a in addresses):
             messages.append(
                 f"{host['host']}: resolves {name} to {addresses[0]}, which no other node can reach; correct /etc/hosts"
