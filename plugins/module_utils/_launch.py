@@ -13,7 +13,10 @@ import os
 import signal
 import subprocess
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 GRACE = 5  # seconds between asking a launch to end and killing it
 
@@ -67,3 +70,9 @@ def launch(spec: dict[str, Any], keep: int) -> dict[str, Any]:
         "stderr": err.decode(errors="replace")[-keep:],
         "seconds": round(time.monotonic() - started, 3),
     }
+
+
+def output(command: list[str], cwd: Path) -> tuple[int, str]:
+    """Run a build step to its end; its exit code and all it said. OSError where it cannot be started."""
+    done = subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, text=True)
+    return done.returncode, done.stdout

@@ -70,13 +70,13 @@ log:
 import hashlib
 import os
 import shutil
-import subprocess
 import tarfile
 import tempfile
 from pathlib import Path
 from typing import Any, Optional
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpuops.cluster.plugins.module_utils._launch import output
 
 STAMP = "stamp"
 PACKAGE = "package.tar.gz"
@@ -145,13 +145,11 @@ def build(source: Path, variables: dict[str, Any], jobs: int, work: Path) -> Pat
     words = [f"{name}={value}" for name, value in sorted(variables.items()) if str(value)]
     command = ["make", f"-j{jobs or os.cpu_count() or 1}", *words, f"BUILDDIR={out}"]
     try:
-        done = subprocess.run(
-            command, cwd=makefiles[0], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, text=True
-        )
+        code, said = output(command, makefiles[0])
     except OSError as error:
         raise InstallError(f"make cannot be started: {error.strerror}") from error
-    if done.returncode or not (out / "all_reduce_perf").is_file():
-        lines = [line for line in done.stdout.splitlines() if line.strip()]
+    if code or not (out / "all_reduce_perf").is_file():
+        lines = [line for line in said.splitlines() if line.strip()]
         telling = [line for line in lines if "error" in line.lower() or "not found" in line.lower() or "***" in line]
         reason = (telling or lines or ["no output"])[0]
         raise InstallError(f"{' '.join(command)} failed: {reason}", "\n".join(lines[-60:]))
