@@ -16,8 +16,9 @@ import yaml
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gpuops.cluster.plugins.filter.nccl_results import FilterModule
-from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_html, _gate_report, _gate_store
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_report, _gate_store
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_launch import fingerprint
+from ansible_collections.gpuops.cluster.plugins.module_utils._gate_publish import publish
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_run import Gate
 from ansible_collections.gpuops.cluster.plugins.modules import nccl_gate
 
@@ -76,13 +77,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         finished = _gate_store.stamp(time.time())
         baseline = {"key": parts, "proof": proof, "values": gate.baseline}
         report = _gate_report.document(gate, started, finished, baseline, gate.settings["note"])
-        for name, text in (
-            ("acceptance.html", _gate_html.page(report)),
-            ("acceptance.junit.xml", _gate_report.junit(report)),
-            ("acceptance.prom", _gate_report.prometheus(report)),
-            ("acceptance.json", json.dumps(report, indent=1) + "\n"),
-        ):
-            _gate_store.write(store.folder / name, text)
+        publish(store.folder, report)
         drained = self._drain(gate, report)
         if report["verdict"] == "pass":
             store.promote(parts, finished, _gate_report.figures(report["stages"]))

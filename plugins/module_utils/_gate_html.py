@@ -121,8 +121,32 @@ def _measurements(results: list[dict[str, Any]]) -> str:
     return html.table(head, rows)
 
 
+def _figure(figure: dict[str, Any]) -> str:
+    beside = ", ".join(f"{key} {number(figure[key])}" for key in ("expected", "floor") if key in figure)
+    text = f"{figure['name']} {number(figure['value'])} {figure['unit']}".rstrip()
+    return f"{text} ({beside})" if beside else text
+
+
+def _checks(stage: dict[str, Any], title: str) -> str:
+    """A stage of checks that are not measurements of nccl-tests: one row each, bad ones first."""
+    rows = [
+        [
+            escape(_where(result)),
+            escape(result["check"]),
+            escape("; ".join(_figure(figure) for figure in result["figures"])) or NONE,
+            f'<span class="{result["status"]}">{result["status"]}</span>',
+            escape(result["reason"]),
+        ]
+        for result in sorted(stage["results"], key=lambda result: result["status"] in ("pass", "skipped"))[:500]
+    ]
+    head = [("Where", ""), ("Check", ""), ("Figures", ""), ("Result", ""), ("Why", "")]
+    return f"<h2>{title}</h2>{html.table(head, rows)}"
+
+
 def _stage(stage: dict[str, Any]) -> str:
-    title = escape(STAGES.get(stage["name"], stage["name"]))
+    title = escape(stage.get("title") or STAGES.get(stage["name"], stage["name"]))
+    if stage["results"] and "check" in stage["results"][0]:
+        return _checks(stage, title)
     if stage["name"] == "preflight":
         bad = [result for result in stage["results"] if result["status"] != "pass"]
         good = f"<p>{len(stage['results']) - len(bad)} of {len(stage['results'])} nodes are ready.</p>"

@@ -89,7 +89,8 @@ def junit(report: dict[str, Any]) -> str:
     for stage in report["stages"]:
         results = stage["results"]
         count = {
-            status: sum(result["status"] == status for result in results) for status in ("fail", "blocked", "unstable")
+            status: sum(result["status"] == status for result in results)
+            for status in ("fail", "blocked", "unstable", "skipped")
         }
         suite = ET.SubElement(
             root,
@@ -97,17 +98,19 @@ def junit(report: dict[str, Any]) -> str:
             name=stage["name"],
             tests=str(len(results)),
             failures=str(count["fail"] + count["unstable"]),
-            skipped=str(count["blocked"]),
+            skipped=str(count["blocked"] + count["skipped"]),
             errors="0",
             timestamp=report["started"].rstrip("Z"),
         )
         for result in results:
             where = ",".join(result["nodes"]) if len(result["nodes"]) < 3 else f"{len(result['nodes'])} nodes"
-            name = f"{result.get('collective', 'preflight')} on {where}"
-            seconds = sum(one["seconds"] for one in result.get("samples", []))
+            name = f"{result.get('check') or result.get('collective', 'preflight')} on {where}"
+            seconds = result.get("seconds") or sum(one["seconds"] for one in result.get("samples", []))
             attributes = {"classname": f"gate.{stage['name']}", "name": _clean(name), "time": f"{seconds:.2f}"}
             case = ET.SubElement(suite, "testcase", attributes)
-            kind = {"fail": "failure", "unstable": "failure", "blocked": "skipped"}.get(result["status"])
+            kind = {"fail": "failure", "unstable": "failure", "blocked": "skipped", "skipped": "skipped"}.get(
+                result["status"]
+            )
             if kind:
                 entry = ET.SubElement(case, kind, message=_clean(result["reason"]))
                 if kind == "failure":
@@ -149,4 +152,19 @@ def prometheus(report: dict[str, Any]) -> str:
                 host = result["nodes"][0] if stage["name"] == "nodes" else ""
                 labels = f'stage="{stage["name"]}",collective="{result["collective"]}",host="{_label(host)}"'
                 lines.append(f"{name}{{{labels}}} {result[key] * 1e9:.0f}")
+    lines += _checks(report)
     return "\n".join(lines) + "\n"
+
+
+def _checks(report: dict[str, Any]) -> list[str]:
+    """Figures of the stages that are not nccl-tests' own, in the unit that they were given in."""
+    name = "gpuops_acceptance_figure"
+    lines = [f"# HELP {name} A figure of another check, in the unit of its label.", f"# TYPE {name} gauge"]
+    for stage in report["stages"]:
+        for result in stage["results"]:
+            for figure in result.get("figures", []):
+                labels = {"stage": stage["name"], "check": result["check"], "figure": figure["name"]}
+                labels |= {"unit": figure["unit"], "host": ",".join(result["nodes"][:8])}
+                text = ",".join(f'{key}="{_label(value)}"' for key, value in labels.items())
+                lines.append(f"{name}{{{text}}} {figure['value']:g}")
+    return lines if len(lines) > 2 else []

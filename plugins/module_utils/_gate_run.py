@@ -80,7 +80,8 @@ class Gate:
     def expected(self) -> dict[str, Any]:
         """The figure that decides: all nodes together, or the one node."""
         names = list(self.nodes)
-        limits = self.limits("cluster" if len(names) > 1 else "node", "all_reduce", names)
+        whole = len(names) > 1 and "cluster" in self.settings["stages"]
+        limits = self.limits("cluster" if whole else "node", "all_reduce", names if whole else names[:1])
         return {"value_gbps": limits["expected_gbps"], "derivation": limits["expected_why"]}
 
     # Launches
@@ -192,8 +193,9 @@ class Gate:
         names, launches = list(self.nodes), self.settings["launches"]
         sizes = f"{self.settings['begin']} to {self.settings['end']}, {self.settings['iterations']} iterations a size"
         lines = [f"plan: {entry['host']} would block the gate now: {entry['reason']}" for entry in self.blocked_now()]
-        steps = [("every node alone", "node", "all_reduce", names[:1], len(names))]
-        if len(names) > 1:
+        wanted = self.settings["stages"]
+        steps = [("every node alone", "node", "all_reduce", names[:1], len(names))] if "nodes" in wanted else []
+        if len(names) > 1 and "cluster" in wanted:
             steps += [(f"{c} over all nodes", "cluster", c, names, 1) for c in self.settings["collectives"]]
         for what, stage, collective, where, count in steps:
             limits = self.limits(stage, collective, where)
@@ -287,10 +289,11 @@ class Gate:
         try:
             if not self.preflight():
                 return
-            failed = [result for result in self.alone() if result["status"] == "fail"]
+            wanted = self.settings["stages"]
+            failed = [r for r in self.alone() if r["status"] == "fail"] if "nodes" in wanted else []
             if failed:
                 Isolate(self).inside(failed)
-            elif len(self.nodes) > 1:
+            elif len(self.nodes) > 1 and "cluster" in wanted:
                 failed = [result for result in self.together() if result["status"] == "fail"]
                 if failed and "socket_fallback" not in failed[0]["flags"]:
                     Isolate(self).between(failed)

@@ -73,6 +73,14 @@ options:
     description: Launches that run side by side.
     type: int
     default: 128
+  stages:
+    description:
+      - V(nodes) measures every node alone, V(cluster) all nodes together. The preflight always comes first.
+      - With V(nodes) alone a pass says nothing of the network between nodes.
+    type: list
+    elements: str
+    choices: [nodes, cluster]
+    default: [nodes, cluster]
   collectives:
     description: Collectives to run over all nodes; alone, a node runs all_reduce.
     type: list

@@ -188,6 +188,16 @@ def test_good_cluster_passes() -> None:
     assert report["stages"][2]["results"][0]["ways"] == {"Using network IB": 8}
 
 
+def test_stages_0_and_1_alone() -> None:
+    cluster = Cluster(nodes={"n1+n2": ("together", 0.1)})
+    report = gate(cluster, 3, stages=["nodes"])
+    assert report["verdict"] == "pass"
+    assert [stage["name"] for stage in report["stages"]] == ["preflight", "nodes"]
+    assert report["expected"]["value_gbps"] == 480, "what a node alone should reach"
+    report = gate(Cluster(nodes={"n2/3": ("slow", 0.5)}), 3, stages=["nodes"])
+    assert guilty(report) == {("gpu", "n2", "3")}
+
+
 def test_one_node_is_enough() -> None:
     report = gate(Cluster(), 1)
     assert report["verdict"] == "pass"
