@@ -24,7 +24,7 @@ options:
       - C(distribution), C(release) and C(machine), such as V(Debian), V(12) and V(x86_64).
       - C(dpkg), lines C(state|package|version), and C(sources), lines C(file:source line) of local CUDA repositories.
       - C(link), the stat of C(/usr/local/cuda), and C(gpus), the devices of M(gpuops.cluster.gpu_facts).
-      - C(candidate), the version of the distribution's own toolkit.
+      - C(candidate), the version of the distribution's own toolkit, and C(driver), the installed driver's.
     type: dict
     required: true
   file:
@@ -51,13 +51,17 @@ _value:
     - C(package) and C(version) to install (empty where any version will do), C(family) (patterns of all
       packages of this release), C(installed), C(current), C(compiler).
     - C(repository), its package, with C(list), C(unpacked), C(leftover) and C(bring), and C(bring_keyring).
-    - C(old_packages) and C(old_files) to remove.
+    - C(old_packages) and C(old_files) to remove, and C(notes), what works with a restriction.
     - C(distro), C(repository_architecture), C(target), C(short), C(prefix), C(nvcc), C(architectures), C(link).
   type: dict
 """
 
 import re
 from typing import Any
+
+from ansible_collections.gpuops.cluster.plugins.module_utils._compatibility import Stack, kinds
+from ansible_collections.gpuops.cluster.plugins.module_utils._compatibility import notes as compatibility_notes
+from ansible_collections.gpuops.cluster.plugins.module_utils._compatibility import problems as compatibility_problems
 
 DISTRIBUTIONS = {
     ("Debian", "11"): "debian11",
@@ -70,40 +74,11 @@ DISTRIBUTIONS = {
 # NVIDIA's names of a machine: in repository URLs, in file names, and of the folder under targets/.
 MACHINES = {"x86_64": ("x86_64", "amd64", "x86_64-linux"), "aarch64": ("sbsa", "arm64", "sbsa-linux")}
 FILE = re.compile(r"cuda-repo-([a-z]+\d+)-(\d+)-(\d+)-local_(\d+\.\d+\.\d+)-([\d.]+)-1_([a-z0-9]+)\.deb")
-# Architecture as gpu_facts names it: compute capability to compile for, and the releases of CUDA that can,
-# from the first to (not including) the second.
-# Sources: NVIDIA's CUDA release notes, 11.8 (Hopper, Ada), 12.8 (Blackwell), 13.0 (Maxwell, Pascal and Volta removed).
-ARCHITECTURES: dict[str, tuple[str, tuple[int, int], tuple[int, int]]] = {
-    "Maxwell": ("52", (0, 0), (13, 0)),
-    "Pascal": ("60", (0, 0), (13, 0)),
-    "Volta": ("70", (0, 0), (13, 0)),
-    "Turing": ("75", (0, 0), (99, 0)),
-    "Ampere": ("80", (11, 0), (99, 0)),
-    "Ada Lovelace": ("89", (11, 8), (99, 0)),
-    "Hopper": ("90", (11, 8), (99, 0)),
-    "Blackwell": ("100", (12, 8), (99, 0)),
-}
 DEFAULT_ARCHITECTURE = "90"
 
 
 def _release(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split("."))
-
-
-def _gpu_architectures(gpus: list[dict[str, Any]], release: tuple[int, ...]) -> tuple[list[str], list[str]]:
-    """Compute capabilities of these GPUs, and the problems this release of CUDA has with them."""
-    wanted, problems = set(), []
-    for name, product in sorted({(gpu.get("architecture") or "", gpu.get("name") or "") for gpu in gpus}):
-        if name not in ARCHITECTURES:
-            continue
-        capability, first, gone = ARCHITECTURES[name]
-        if name == "Blackwell" and "RTX" in product:
-            capability = "120"
-        wanted.add(capability)
-        if not first <= release[:2] < gone:
-            bound = f"older than {gone[0]}.{gone[1]}" if release[:2] >= gone else f"{first[0]}.{first[1]} or newer"
-            problems.append(f"{product} ({name}) needs CUDA {bound}; change cuda_toolkit_version")
-    return sorted(wanted, key=int), problems
 
 
 def _file_name_problems(settings: dict[str, Any], distro: str, machine: str) -> list[str]:
@@ -227,12 +202,15 @@ def cuda_toolkit_plan(
     number = f"{match[4]}-{match[5]}-1" if match else ""
     unpacked = local and present.get(repository) == number
     old_packages, old_files = _superseded(host, repository, f"/etc/apt/sources.list.d/cuda-{distro}-{mm}-local.list")
-    capabilities, gpu_problems = _gpu_architectures(host["gpus"], release)
+    stack = Stack(driver=settings.get("driver") or host.get("driver") or "", toolkit=version)
+    gpu_problems = compatibility_problems(stack, host["gpus"], settings.get("run_kernel", True))
+    capabilities = sorted({gpu.capability.replace(".", "") for gpu in kinds(host["gpus"]).values()}, key=int)
     if file is not None:
         problems += _file_problems(settings, file)
     previous = host["link"].get("lnk_source") or ""
     return {
         "problems": problems + gpu_problems,
+        "notes": compatibility_notes(stack) if settings.get("run_kernel", True) else [],
         "distro": distro,
         "repository_architecture": repository_architecture,
         "target": target,

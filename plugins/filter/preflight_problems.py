@@ -16,7 +16,8 @@ options:
   _input:
     description: >-
       One dictionary a host, with the keys C(host), C(address), C(answers), C(reason), C(probe),
-      C(gpu_models), C(multi_node).
+      C(gpu_models), C(multi_node), and for GPU hosts C(devices) and C(versions)
+      (C(driver), C(toolkit), C(toolkit_runs), C(wheels) by environment, and C(pci), lines of device numbers).
     type: list
     elements: dict
     required: true
@@ -71,6 +72,11 @@ _value:
 from collections import defaultdict
 from difflib import get_close_matches
 from typing import Any, Callable
+
+from ansible_collections.gpuops.cluster.plugins.module_utils._compatibility import Stack
+from ansible_collections.gpuops.cluster.plugins.module_utils._compatibility import problems as compatibility_problems
+from ansible_collections.gpuops.cluster.plugins.module_utils._compatibility_data import DISTRIBUTION_DRIVERS
+from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_gpus import read_pci
 
 Host = dict[str, Any]
 KNOWN_GROUPS = ("gpu_nodes", "slurm_controllers", "slurm_databases", "login_nodes", "monitoring_servers")
@@ -191,6 +197,25 @@ def _gpu_models(hosts: list[Host], partitions: dict[str, list[str]]) -> list[str
     return messages
 
 
+def _versions(hosts: list[Host]) -> list[str]:
+    """Driver, CUDA, PyTorch and GPUs that do not go together; hosts with the same problem share a message."""
+    owners: dict[str, list[str]] = defaultdict(list)
+    for host in hosts:
+        versions = host.get("versions")
+        if not versions:
+            continue
+        system = host["probe"]["os"]
+        driver = versions["driver"] or DISTRIBUTION_DRIVERS.get(f"{system['id']} {system['version']}", "")
+        devices = host.get("devices") or [{"pci_device": gpu} for gpu in read_pci(versions.get("pci") or []).gpus]
+        stack = Stack(driver=str(driver), toolkit=str(versions["toolkit"] or ""))
+        found = compatibility_problems(stack, devices, versions.get("toolkit_runs", True))
+        for wheel in versions.get("wheels", {}).values():
+            found += compatibility_problems(Stack(driver=str(driver), **wheel), devices)
+        for sentence in dict.fromkeys(found):
+            owners[sentence].append(host["host"])
+    return [f"{', '.join(names)}: {sentence}" for sentence, names in owners.items()]
+
+
 def preflight_problems(
     hosts: list[Host],
     supported: list[dict[str, str]],
@@ -213,6 +238,7 @@ def preflight_problems(
     messages += _doubles(up, "host name", lambda h: h["probe"]["hostname"], "give each host its own with hostnamectl")
     messages += _clocks(up, clock_offset_s)
     messages += _gpu_models(up, partitions or {})
+    messages += _versions(up)
     return messages
 
 

@@ -3,26 +3,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What NVIDIA's PCI device numbers say about the driver a host needs: module flavour, branch, fabric manager.
 
-Device numbers grow with the generations. Source: NVIDIA's README of the driver, "Supported NVIDIA GPU Products",
-and the PCI ID database: Turing begins at 1e02, Hopper is 2300 to 23ff, Blackwell begins at 2901.
+Device numbers grow with the generations; which branch drives which is in _compatibility_data.py.
+Turing begins at 1e02, Hopper is 2300 to 23ff, Blackwell begins at 2901.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ._compatibility_data import PCI
+
 FIRST_TURING = 0x1E00  # the first with the processor (GSP) that the open modules need
 FIRST_BLACKWELL = 0x2900  # the first that the proprietary modules do not drive
-# First device number of a range, first branch that drives it, and the branch from which it is driven no longer.
-BRANCHES = (
-    (0x3180, 580, 0),  # Blackwell Ultra
-    (FIRST_BLACKWELL, 570, 0),
-    (0x2600, 525, 0),  # Ada Lovelace
-    (0x2300, 525, 0),  # Hopper
-    (0x2200, 470, 0),  # Ampere
-    (FIRST_TURING, 450, 0),
-    (0x0000, 0, 590),  # Volta and older
-)
 
 
 @dataclass
@@ -80,7 +72,8 @@ def branch_problems(hardware: Hardware, branch: int) -> list[str]:
     """GPUs that this branch of the driver does not know yet, or no longer."""
     problems = []
     for gpu in sorted(set(hardware.gpus)):
-        first, gone = next((since, until) for start, since, until in BRANCHES if gpu >= start)
+        row = next(row for row in PCI if gpu >= row.first)
+        first, gone = row.driver_from, row.driver_until
         if branch < first:
             problems.append(
                 f"GPU 10de:{gpu:04x} needs branch {first} or newer, not {branch}; set nvidia_driver_version"

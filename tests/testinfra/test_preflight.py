@@ -99,3 +99,21 @@ def test_limits_are_those_of_the_variables(variable: str, message: str) -> None:
     code, output = run("-e", variable)
     assert code != 0
     assert message in output
+
+
+def test_versions_that_do_not_go_together_are_refused_with_what_would(n1: Any) -> None:
+    """The lab's CUDA only compiles; if its programs ran, Debian's driver would be too old for them."""
+    code, output = run("-e", '{"preflight_cuda": "13.0", "preflight_cuda_runs": true}')
+    assert code != 0
+    assert "n1, n2: driver 535" in output
+    assert "does not run programs of CUDA 13.0, which needs 580.65.06 or newer" in output
+    assert "driver 580 or newer with CUDA 13.0" in output
+    code, output = run("-e", '{"preflight_cuda": "13.0", "preflight_cuda_runs": false}')
+    assert code == 0, output
+
+
+def test_gpus_without_a_driver_are_compared_by_their_numbers_on_the_bus(n1: Any) -> None:
+    code, output = run("-e", '{"preflight_driver": "450", "preflight_cuda": "10.2"}')
+    assert code != 0
+    assert "10de:20b" in output
+    assert "(Ampere) needs CUDA 11.0 or newer, not 10.2" in output

@@ -205,7 +205,21 @@ def test_blackwell_needs_a_newer_release() -> None:
     decided = plan(
         {"version": "12.4", "local_repository": old}, gpus=[{"architecture": "Blackwell", "name": "NVIDIA B200"}]
     )
-    assert decided["problems"] == ["NVIDIA B200 (Blackwell) needs CUDA 12.8 or newer; change cuda_toolkit_version"]
+    (problem,) = decided["problems"]
+    assert problem.startswith(
+        "NVIDIA B200 (Blackwell) needs CUDA 12.8 or newer, not 12.4 (cuda_toolkit_version); what works"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "driver", "refused"),
+    [({}, "535.309.01", True), ({"driver": "580"}, "535.309.01", False), ({"driver": "550"}, "", True)],
+)
+def test_a_driver_that_cannot_run_it_is_refused_unless_it_only_compiles(
+    changed: dict[str, Any], driver: str, refused: bool
+) -> None:
+    assert bool(plan(changed, driver=driver)["problems"]) == refused
+    assert not plan({**changed, "run_kernel": False}, driver=driver)["problems"]
 
 
 def test_a_keyring_on_the_node_is_left_alone() -> None:

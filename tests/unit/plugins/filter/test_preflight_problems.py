@@ -101,3 +101,34 @@ def test_no_gpu_hosts_and_a_misspelt_group_are_refused() -> None:
         "groups seen: gpu_node, storage",
     ]
     assert judge(host("n1"), groups=["gpu_nodes", "gpu_nodes_spare", "slurm_controllers"]) == []
+
+
+H100 = [{"architecture": "Hopper", "name": "NVIDIA H100 80GB HBM3"}]
+
+
+def versions(**changes: Any) -> dict[str, Any]:
+    return {"driver": "", "toolkit": "", "toolkit_runs": True, "pci": [], "wheels": {}, **changes}
+
+
+def test_versions_that_do_not_go_together_are_named_once_for_all_hosts() -> None:
+    hosts = [
+        {**host(name), "devices": H100, "versions": versions(driver="535", toolkit="13.0")} for name in ("n1", "n2")
+    ]
+    (message,) = judge(*hosts)
+    assert message.startswith("n1, n2: driver 535 does not run programs of CUDA 13.0")
+    assert "driver 580 or newer with CUDA 13.0" in message
+
+
+def test_without_a_driver_the_distributions_counts() -> None:
+    wanted = versions(wheels={"torch": {"wheel": "13.0", "torch": "2.13.0"}})
+    (message,) = judge({**host("n1"), "devices": [], "versions": wanted})
+    assert "n1: driver 535 does not run PyTorch 2.13.0 for CUDA 13.0" in message
+    ubuntu = {"id": "ubuntu", "version": "24.04"}
+    assert not judge({**host("n1", os=ubuntu), "devices": [], "versions": wanted})
+
+
+def test_without_a_driver_gpus_are_known_by_their_numbers_on_the_bus() -> None:
+    bus = [f"/sys/bus/pci/devices/0000:1b:00.0/{line}" for line in ("vendor:0x10de", "device:0x1db6", "class:0x030200")]
+    wanted = versions(driver="580", toolkit="13.0", pci=bus)
+    (message,) = judge({**host("n1"), "devices": [], "versions": wanted})
+    assert "10de:1db6 (Volta) needs CUDA older than 13.0" in message
