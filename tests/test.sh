@@ -12,7 +12,7 @@ usage() {
 
 HEAVY='driver_dkms|driver_vm|fabric_vm'
 passed=0 failed=0
-report=()
+report=() reasons=()
 
 # What unit tests call besides Python: they build programs and ask links.
 need_tools() {
@@ -57,6 +57,11 @@ unit() {
 
 scenarios() { for file in molecule/*/molecule.yml; do basename "$(dirname "$file")"; done; }
 
+# The lines of a log that say why it failed: whoever sees only the end of a run sees them.
+why() {
+  grep -aE '^lab: |^fatal: |^\[ERROR\]|^FAILED |^E  |did not come up|"msg": ' "$1" | awk '!seen[$0]++' | tail -n 6 | cut -c1-300 | sed 's/^/        /'
+}
+
 # Runs scenarios side by side, each on a lab of its own: they wait for connections more than they compute.
 # Their output comes when they end, whole when they failed.
 side_by_side() {
@@ -83,6 +88,7 @@ side_by_side() {
       printf '\n== molecule %s FAILED\n' "$name"
       cat "$logs/$name.log"
       failed=$((failed + 1)) && report+=("$(printf 'FAILED  %-28s %4d s' "molecule $name" "$seconds")")
+      reasons+=("$(printf 'molecule %s:' "$name")" "$(why "$logs/$name.log")")
     fi
   done
   rm -rf "$logs"
@@ -115,6 +121,7 @@ case ${1:-all} in
 esac
 
 printf '\n'
+[ ${#reasons[@]} -eq 0 ] || printf '%s\n' "${reasons[@]}" ''
 printf '%s\n' "${report[@]}"
 printf '\n%d passed, %d failed\n' "$passed" "$failed"
 [ "$failed" -eq 0 ]

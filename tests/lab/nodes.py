@@ -18,6 +18,9 @@ from . import network
 from .paths import Lab, LabError, State
 from .podman import Podman
 
+PATIENCE = 300  # seconds for a host to boot, on a machine that is busy with other labs
+# A privileged host sees this machine's devices. They are not its own: going through all of them at boot is left out.
+MASKED = ("systemd-udev-trigger.service", "e2scrub_reap.service")
 ARTIFACTS = "/srv/gpuops-lab"
 CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 CA_IN_NODE = "/usr/local/lib/gpuops-lab/ca-certificates.crt"
@@ -26,10 +29,12 @@ CAPABILITIES = ("MKNOD", "NET_RAW", "AUDIT_WRITE")
 
 # Runs in each host: wait for systemd, then make the host reachable and its downloads cached. Prints its public keys.
 BOOT = """\
-i=0
+end=$(($(date +%s) + {patience}))
 until state=$(systemctl is-system-running 2>/dev/null); [ "$state" = running ] || [ "$state" = degraded ]; do
-  i=$((i + 1)); [ $i -lt 300 ] || {{ echo "systemd is still '$state'" >&2; exit 1; }}
-  sleep 0.2
+  [ "$(date +%s)" -lt $end ] || {{
+    echo "systemd is still '$state' after {patience} s" >&2
+    systemctl list-jobs --no-legend >&2; systemctl list-units --failed --no-legend >&2; exit 1; }}
+  sleep 0.5
 done
 set -e
 umask 022
@@ -62,6 +67,8 @@ def run_words(lab: Lab, state: State, host: str, network_name: str, extra: list[
     words = ["run", "-d", "--name", state.container(host), "--hostname", host, "--systemd=always", "--no-hosts"]
     words += ["--network", f"{network_name}:ip={state.hosts[host]},alias={host}"]
     words += ["--privileged"] if state.options.privileged else [f"--cap-add={','.join(CAPABILITIES)}"]
+    for unit in MASKED:
+        words += ["-v", f"/dev/null:/etc/systemd/system/{unit}:ro"]
     words += ["--shm-size", "2g", "-v", f"{lab.cache}/artifacts:{ARTIFACTS}:ro"]
     if CA_BUNDLE.exists():
         words += ["-v", f"{CA_BUNDLE.resolve()}:{CA_IN_NODE}:ro"]
@@ -84,6 +91,7 @@ def create(podman: Podman, lab: Lab, state: State, host: str) -> list[list[str]]
 def boot(podman: Podman, lab: Lab, state: State, host: str, proxy: str, setup: list[list[str]]) -> str:
     """Wait until a host has booted and make it ours; returns its lines for known_hosts."""
     script = BOOT.format(
+        patience=PATIENCE,
         address=state.hosts[host],
         host=host,
         public_key=shlex.quote(lab.key.with_suffix(".pub").read_text().strip()),
@@ -106,7 +114,12 @@ def start(podman: Podman, lab: Lab, state: State, proxy: str) -> None:
 
     def bring_up(host: str) -> str:
         setup = [] if host == "ctl" else create(podman, lab, state, host)
-        return boot(podman, lab, state, host, proxy, setup)
+        try:
+            return boot(podman, lab, state, host, proxy, setup)
+        except LabError as error:
+            print(f"\n  {error}\n  {host} is made once more", flush=True)
+            podman.remove(state.container(host))
+            return boot(podman, lab, state, host, proxy, create(podman, lab, state, host))
 
     with ThreadPoolExecutor(max_workers=min(8, 2 * (os.cpu_count() or 1))) as pool:
         lines = list(pool.map(bring_up, state.hosts))
@@ -140,7 +153,7 @@ def ssh_words(lab: Lab, host: str, *command: str) -> list[str]:
 
 
 def _login(lab: Lab, host: str) -> None:
-    words = ["timeout", "60", *ssh_words(lab, host, "true")]
+    words = ["timeout", str(PATIENCE), *ssh_words(lab, host, "true")]
     done = subprocess.run(words, check=False, capture_output=True, text=True)
     if done.returncode:
         raise LabError(f"{host} runs but ssh does not let us in: {done.stderr.strip()}")
