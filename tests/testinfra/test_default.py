@@ -18,7 +18,7 @@ LAB = os.environ.get("GPUOPS_LAB_NAME", "lab")
 NODES, GPUS = 2, 4
 
 
-def wait_for(what: Callable[[], bool], seconds: float = 60) -> None:
+def wait_for(what: Callable[[], bool], seconds: float = 180) -> None:
     """Wait until something is true; the last answer counts."""
     deadline = time.monotonic() + seconds
     while not what():

@@ -73,12 +73,12 @@ def test_a_lost_host_gets_its_link_back(n1: Any) -> None:
         "interfaces": [{"name": "eth0", "mtu": 1400}],
         "allow_restart": True,
         "allow_connection": True,
-        "rollback_after": 3,
+        "rollback_after": 15,
     }
     out = ansible("ansible", "n1", "-m", "gpuops.cluster.ethernet_links", "-a", json.dumps(arguments))
     assert '"rollback_armed": true' in out
     assert mtu(n1, "eth0") == 1400
-    n1.check_output("timeout 20 sh -c 'while [ -e /run/gpuops/ethernet-restore.json ]; do sleep 0.2; done'")
+    n1.check_output("timeout 120 sh -c 'while [ -e /run/gpuops/ethernet-restore.json ]; do sleep 0.2; done'")
     assert mtu(n1, "eth0") == 1500
 
 

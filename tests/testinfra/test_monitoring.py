@@ -23,7 +23,7 @@ def query(ctl: Any, expression: str) -> list[tuple[Sample, float]]:
     return [(r["metric"], float(r["value"][1])) for r in ask(ctl, f"query?query={quote(expression)}")["result"]]
 
 
-def eventually(get: Callable[[], Any], good: Callable[[Any], bool], seconds: float = 60) -> Any:
+def eventually(get: Callable[[], Any], good: Callable[[Any], bool], seconds: float = 180) -> Any:
     """What get returns as soon as it is good; the last one after that many seconds."""
     deadline = time.monotonic() + seconds
     while not good(value := get()) and time.monotonic() < deadline:

@@ -106,7 +106,7 @@ def test_wrong_data_of_one_gpu_is_named(tmp_path: Path, fault_on_n2: Callable[[s
 
 def test_a_hang_is_a_result(tmp_path: Path, fault_on_n2: Callable[[str], None], n1: Host) -> None:
     fault_on_n2("hang")
-    done = gate(tmp_path, nccl_tests_timeout=20, nccl_tests_isolate=False)
+    done = gate(tmp_path, nccl_tests_timeout=60, nccl_tests_isolate=False)
     assert done.returncode != 0
     found = read(tmp_path)
     assert [(one["kind"], one["host"]) for one in found["culprits"]] == [("node", "n2")]

@@ -25,7 +25,7 @@ def play(*arguments: str, **variables: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
 
 
-def until(question: Callable[[], bool], seconds: float = 60.0) -> bool:
+def until(question: Callable[[], bool], seconds: float = 180.0) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if question():
@@ -40,7 +40,7 @@ def state(ctl: Host, node: str) -> str:
     return str(dict(line.split() for line in lines)[node])
 
 
-def assert_idle(ctl: Host, seconds: float = 130.0) -> None:
+def assert_idle(ctl: Host, seconds: float = 300.0) -> None:
     """Both nodes are idle, or will be once slurmctld has asked them again: it does so every 100 seconds."""
     seen: list[list[str]] = []
 
