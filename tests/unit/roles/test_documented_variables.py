@@ -1,0 +1,53 @@
+"""Pages and example inventories name only variables that some role or playbook reads."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+PROJECT = Path(__file__).parents[3]
+PAGES = sorted([*PROJECT.glob("*.md"), *PROJECT.glob("docs/*.md"), *PROJECT.glob("roles/*/README.md")])
+EXAMPLES = sorted(PROJECT.glob("inventories/*/group_vars/*.yml"))
+ROLES = sorted(path.parent.parent.name for path in PROJECT.glob("roles/*/meta/argument_specs.yml"))
+# What tasks, modules and callbacks say about hosts, and what the lab's own group_vars define.
+OTHER = ("gpuops_", "lab_", "ansible_")
+NO_VARIABLES = {"slurm_acct_db"}  # Slurm's database
+
+
+def specified() -> set[str]:
+    found: set[str] = set()
+    for role in ROLES:
+        spec: dict[str, Any] = yaml.safe_load((PROJECT / "roles" / role / "meta/argument_specs.yml").read_text())
+        found.update(spec["argument_specs"]["main"].get("options", {}))
+    return found
+
+
+KNOWN = specified()
+PLAYBOOKS = "\n".join(
+    path.read_text(encoding="utf-8") for path in [*PROJECT.glob("playbooks/**/*.yml"), *PROJECT.glob("plugins/**/*.py")]
+)
+
+
+def exists(name: str) -> bool:
+    return name in KNOWN | NO_VARIABLES or re.search(rf"\b{name}\b", PLAYBOOKS) is not None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
+def test_a_page_names_variables_that_exist(page: Path) -> None:
+    prefixes = "|".join(ROLES)
+    text = re.sub(r"^#.*|roles/\S+|tests/\S+|molecule/\S+", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    named = set(re.findall(rf"(?<![\w./-])((?:{prefixes})_[a-z0-9_]+[a-z0-9])(?=: |:`|`)", text))
+    assert not {name for name in named if not exists(name)}
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.relative_to(PROJECT)))
+def test_an_example_sets_variables_that_exist(path: Path) -> None:
+    """Also where it comments them out for the reader to decide."""
+    text = re.sub(r"^# (?=[a-z_]+:( |$)|  - )", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    variables: dict[str, Any] = yaml.safe_load(text)
+    assert variables
+    assert not {name for name in variables if not name.startswith(OTHER) and not exists(name)}
