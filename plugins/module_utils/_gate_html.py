@@ -10,6 +10,7 @@ import re
 from html import escape
 from typing import Any, Optional
 
+from . import _gate_counters as counting
 from . import _report_html as html
 from ._report_html import NONE
 
@@ -213,6 +214,13 @@ def _natural(name: str) -> list[Any]:
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name)]
 
 
+def _counters(moves: list[dict[str, Any]]) -> str:
+    if not moves:
+        return ""
+    rows = [[escape(entry["host"]), escape(counting.words(entry))] for entry in moves[:200]]
+    return "<h2>Counters that grew meanwhile</h2>" + html.table([("Host", ""), ("What", "")], rows)
+
+
 def page(report: dict[str, Any]) -> str:
     """The whole HTML document."""
     verdict = report["verdict"]
@@ -238,6 +246,7 @@ def page(report: dict[str, Any]) -> str:
     value = "no figure" if expected["value_gbps"] is None else f"{number(expected['value_gbps'])} GB/s bus bandwidth"
     parts.append(f"<h2>What was expected</h2><p><b>{value}</b> of all_reduce: {escape(expected['derivation'])}.</p>")
     parts += [_stage(stage) for stage in report["stages"]]
+    parts.append(_counters(report.get("counters") or []))
     baseline = report["baseline"].get("values") or {}
     if baseline:
         rows = [[escape(test), number(gbps)] for test, gbps in sorted(baseline.items())]

@@ -110,8 +110,12 @@ class Slurm:
         per_node: int,
         command: list[str],
         variables: dict[str, str],
+        beside: bool = False,
     ) -> list[str]:
+        """`beside`: a task without GPUs that may run while another step holds the node."""
         gpus = min(node["gpus"] for node in self.nodes)
+        mpi = f"--mpi={self.settings['slurm_mpi']}"
+        own = ["--overlap", "--gres=none", "--mpi=none"] if beside else [f"--gpus-per-node={gpus}", mpi]
         return [
             "srun",
             f"--jobid={self.job or 'JOB'}",
@@ -120,8 +124,7 @@ class Slurm:
             f"--nodelist={self.names(nodes)}",
             f"--ntasks={len(nodes) * per_node}",
             f"--ntasks-per-node={per_node}",
-            f"--gpus-per-node={gpus}",
-            f"--mpi={self.settings['slurm_mpi']}",
+            *own,
             "--cpu-bind=none",
             "--overcommit",
             "--mem=0",
@@ -169,6 +172,7 @@ class Mpirun:
         per_node: int,
         command: list[str],
         variables: dict[str, str],
+        beside: bool = False,
     ) -> list[str]:
         hosts = ",".join(f"{node['mpi_host']}:{per_node}" for node in nodes)
         return [

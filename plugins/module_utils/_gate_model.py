@@ -190,9 +190,9 @@ def capability(
 ) -> dict[str, Any]:
     """Everything the gate needs to know of one node, small enough to gather from a thousand.
 
-    Returns {state, reason, problems, gpus, product, driver, labels, mig, ring: {gbps, why}, peak: {gbps, why},
-    network: {gbps, why, kind: rdma | tcp, nics}}. `peak` is what all_reduce reaches inside the node: NVLS where NCCL
-    takes it, else the ring.
+    Returns {state, reason, problems, gpus, product, driver, addresses, labels, mig, ring: {gbps, why},
+    peak: {gbps, why}, network: {gbps, why, kind: rdma | tcp, nics}}. `peak` is what all_reduce reaches inside the node:
+    NVLS where NCCL takes it, else the ring.
     """
     devices = gpu.get("devices") or []
     ring, links, generation = _ring(gpu, processor)
@@ -204,6 +204,7 @@ def capability(
         "gpus": len(devices) or int(gpu.get("pci_count") or 0),
         "product": ", ".join(names),
         "driver": (gpu.get("driver") or {}).get("version"),
+        "addresses": [str(device.get("pci") or "") for device in devices],
         "labels": (gpu.get("topology") or {}).get("gpus") or [],
         "mig": any((device.get("mig") or {}).get("enabled") for device in devices),
         "ring": ring,

@@ -11,6 +11,7 @@ import xml.etree.ElementTree as ET
 from datetime import datetime, timezone
 from typing import Any
 
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_counters as counting
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_judge as judging
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_verdict as deciding
 
@@ -62,7 +63,7 @@ def document(gate: Any, started: str, finished: str, baseline: dict[str, Any], n
     """The report as acceptance.json holds it; `gate` is a Gate that has run. Schema: roles/nccl_tests/files."""
     results = measured(gate.stages)
     outcome = deciding.verdict(gate.blocked, results)
-    caution = warnings(gate.stages) + gate.restarts
+    caution = warnings(gate.stages) + gate.restarts + counting.warnings(gate.counters.moves)
     return {
         "schema_version": SCHEMA_VERSION,
         "started": started,
@@ -73,6 +74,7 @@ def document(gate: Any, started: str, finished: str, baseline: dict[str, Any], n
         "stages": gate.stages,
         "culprits": gate.culprits if outcome == "fail" else [],
         "blocked": gate.blocked,
+        "counters": gate.counters.moves,
         "baseline": baseline,
         "warnings": caution,
         "next_action": deciding.next_action(outcome, gate.blocked, gate.culprits, results, caution),

@@ -18,6 +18,7 @@ from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_model 
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_transport as transport
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_verdict as deciding
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_isolate import Isolate
+from ansible_collections.gpuops.cluster.plugins.module_utils._gate_watch import Watch
 
 Outcome = dict[str, Any]
 Test = dict[str, Any]  # {label, names, collective, devices}
@@ -48,6 +49,8 @@ class Gate:
         self.blocked: deciding.Blocked = []
         self.culprits: list[dict[str, Any]] = []
         self.restarts: list[str] = []
+        self.counters = Watch(self)
+        self.beside: list[dict[str, Any]] = []  # what runs beside the next launches
 
     # What is expected
 
@@ -86,13 +89,13 @@ class Gate:
 
     # Launches
 
-    def spec(self, test: Test, command: list[str], per_node: int, label: str) -> dict[str, Any]:
+    def spec(self, test: Test, command: list[str], per_node: int, label: str, beside: bool = False) -> dict[str, Any]:
         nodes = [self.nodes[name] for name in test["names"]]
         variables = launching.environment(self.settings, len(nodes), test.get("environment"))
         command = launching.with_devices(command, test.get("devices"))
         return {
             "name": label,
-            "command": self.launcher.command(label, nodes, per_node, command, variables),
+            "command": self.launcher.command(label, nodes, per_node, command, variables, beside),
             "environment": variables,
             "timeout": float(self.settings["timeout"]),
             "cleanup": self.launcher.cleanup(label),
@@ -111,7 +114,10 @@ class Gate:
                 binary = f"{self.settings['binaries']}/{test['collective']}_perf"
                 label = f"{stage}-{test['label']}-{number}"
                 specs.append(self.spec(test, [binary, *launching.perf_args(self.settings)], self.per_node(test), label))
-            outcomes = self._restart(specs, self.run_launches(specs))
+            beside, self.beside = self.beside, []
+            outcomes = self.run_launches(specs + beside)
+            self.counters.hear("during", outcomes[len(specs) :])
+            outcomes = self._restart(specs, outcomes[: len(specs)])
             for test, outcome in zip(tests, outcomes):
                 self.save(f"{outcome['name']}.log", f"{outcome['stdout']}\n{outcome['stderr']}")
                 ranks = len(test["names"]) * self.per_node(test)
@@ -267,6 +273,7 @@ class Gate:
         """Stage 1."""
         names, launches = list(self.nodes), self.settings["launches"]
         tests = [{"label": name, "names": [name], "collective": "all_reduce"} for name in names]
+        self.beside = self.counters.during()
         results = self.measure("nodes", tests, lambda test: self.limits("node", "all_reduce", test["names"]), launches)
         self.add_stage("nodes", names, 1, sum(len(result["samples"]) for result in results), results)
         return results
@@ -289,6 +296,7 @@ class Gate:
         try:
             if not self.preflight():
                 return
+            self.counters.look("before")
             wanted = self.settings["stages"]
             failed = [r for r in self.alone() if r["status"] == "fail"] if "nodes" in wanted else []
             if failed:
@@ -297,6 +305,7 @@ class Gate:
                 failed = [result for result in self.together() if result["status"] == "fail"]
                 if failed and "socket_fallback" not in failed[0]["flags"]:
                     Isolate(self).between(failed)
+            self.counters.compare()
         finally:
             closing = self.launcher.close()
             if closing and closing[-1]:

@@ -16,10 +16,12 @@ LOGGING = {
     "NCCL_DEBUG_FILE": f"{FOLDER}/%h.%p.log",
 }
 WAYS = "Using network [A-Za-z0-9_-]+|via (NET|P2P|SHM|COLLNET)/[A-Za-z]+(/[0-9]+)?(/GDRDMA)?"
-WAYS += "|NVLS multicast support is available"
+WAYS += "|NVLS multicast support is available|NET/(IB|Socket) : Using [^;]+|[0-9]+ coll channels.*"
 # One task a node: what its ranks said, counted, and the files removed.
 COLLECT = r"""
-grep -ohE "$2" "$1"/*.log 2>/dev/null | sed -E 's#/[0-9]+##' | sort | uniq -c | sed -E 's/^ *([0-9]+) /WAY\t\1\t/'
+grep -ohE "$2" "$1"/*.log 2>/dev/null |
+  sed -E 's#(via [A-Z0-9]+/[A-Za-z]+)/[0-9]+#\1#; s#:[0-9a-fA-F.:%]+<[0-9]+>##g' |
+  sort | uniq -c | sed -E 's/^ *([0-9]+) /WAY\t\1\t/'
 rm -f "$1"/*.log
 """
 

@@ -1,9 +1,15 @@
 /* The lab's stand-in for nccl-tests: takes its options, really moves data between the ranks with MPI, checks it,
- * and prints in the format of nccl-tests 2.17. Every figure is measured, on CPU and over the lab's network.
+ * and prints in the format of nccl-tests 2.17, or with NCCL_TESTS_LAB_RELEASE of 2.13 or 2.10. Every figure is
+ * measured, on CPU and over the lab's network.
+ *
+ * NCCL_TESTS_LAB_LINKS="NODE,NET" are the bus bandwidths in GB/s that links of a node and of the network are to have:
+ * an operation that the lab moved faster waits for them, so that figures are steady on a busy machine, too.
  *
  * Faults, for tests: NCCL_TESTS_LAB_FAULT="KIND[:NUMBER]@HOST[/DEVICE]" or, for a path between two nodes,
- * "slow:0.3@HOST+HOST"; several separated by commas. The file /etc/gpuops-lab-nccl-fault on a node holds the same
- * without @HOST. Kinds: slow:F (F of the speed), dip:P (slow to 0.75 with probability P), hang, crash, wrong, usage.
+ * "slow:0.3@HOST+HOST" (in jobs of these two) or "net:0.3@HOST+HOST" (in all jobs with both); several separated by
+ * commas. The file /etc/gpuops-lab-nccl-fault on a node holds the same
+ * without @HOST. Kinds: slow:F (F of the speed), net:F (the same, between nodes only), dip:P (slow to 0.75 with
+ * probability P), hang, crash, wrong, usage (exit code 0), copies (every rank runs alone), cut (ends well after a row).
  *
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #define _GNU_SOURCE
@@ -25,9 +31,12 @@ enum collective { ALL_REDUCE, ALL_GATHER, BROADCAST, REDUCE_SCATTER, REDUCE, ALL
 static const char *const names[] = {"all_reduce", "all_gather", "broadcast", "reduce_scatter", "reduce", "alltoall",
                                     "scatter", "gather", "sendrecv"};
 static enum collective what;
+static MPI_Comm world; /* all ranks, or this one alone */
+static int release = 217;
+static double link_gbps; /* 0: as fast as it goes */
 static int rank, ranks, local_rank, device, check = 1;
 static char host[HOST];
-static struct { double slow, dip; int hang, crash, wrong; } fault = {1, 0, 0, 0, 0};
+static struct { double slow, dip; int hang, crash, wrong, copies, cut; } fault = {1, 0, 0, 0, 0, 0, 0};
 
 struct gpu { char bus[32], name[96]; int index; };
 static struct gpu gpus[GPUS];
@@ -55,18 +64,26 @@ static size_t bytes(const char *text) {
     return (size_t)value;
 }
 
-/* Which of the job's hosts hold this path fault: it acts only in jobs of exactly these two. */
-static int both_in_job(const char *pair, const char *all_hosts) {
+/* Whether this rank is at an end of a path that the job uses; with `alone` only in jobs of exactly these two hosts. */
+static int both_in_job(const char *pair, const char *all_hosts, int alone) {
     char copy[2 * HOST];
-    int different = 0;
+    int different = 0, first = 0, other = 0;
     snprintf(copy, sizeof copy, "%s", pair);
     char *second = strchr(copy, '+');
     *second++ = 0;
     for (int r = 0; r < ranks; r++) {
         const char *h = all_hosts + (size_t)r * HOST;
+        first |= !strcmp(h, copy);
+        other |= !strcmp(h, second);
         if (strcmp(h, copy) && strcmp(h, second)) different = 1;
     }
-    return !different && (!strcmp(host, copy) || !strcmp(host, second)) && ranks > 1;
+    return first && other && !(different && alone) && (!strcmp(host, copy) || !strcmp(host, second));
+}
+
+static int many_hosts(const char *all_hosts) {
+    for (int r = 1; r < ranks; r++)
+        if (strcmp(all_hosts, all_hosts + (size_t)r * HOST)) return 1;
+    return 0;
 }
 
 static void usage(FILE *out) {
@@ -84,12 +101,15 @@ static void one_fault(char *spec, const char *all_hosts) {
         if (atoi(gpu) != (gpu_count ? gpus[device].index : device)) return;
     }
     if (where && strchr(where, '+')) {
-        if (!both_in_job(where, all_hosts)) return;
+        if (!both_in_job(where, all_hosts, strncmp(spec, "net", 3) != 0)) return;
     } else if (where && strcmp(where, host)) return;
     char *number = strchr(spec, ':');
     if (number) *number++ = 0;
     if (!strcmp(spec, "slow")) fault.slow = number ? atof(number) : 0.5;
     if (!strcmp(spec, "dip")) fault.dip = number ? atof(number) : 0.05;
+    if (!strcmp(spec, "net") && many_hosts(all_hosts)) fault.slow = number ? atof(number) : 0.5;
+    if (!strcmp(spec, "copies")) fault.copies = 1;
+    if (!strcmp(spec, "cut")) fault.cut = 1;
     if (!strcmp(spec, "hang")) fault.hang = 1;
     if (!strcmp(spec, "crash")) fault.crash = 1;
     if (!strcmp(spec, "wrong")) fault.wrong = 1;
@@ -112,6 +132,9 @@ static void read_faults(void) {
         text[used] = 0;
         fclose(file);
     }
+    double node_gbps, net_gbps;
+    const char *links = getenv("NCCL_TESTS_LAB_LINKS");
+    if (links && sscanf(links, "%lf,%lf", &node_gbps, &net_gbps) == 2) link_gbps = many_hosts(all_hosts) ? net_gbps : node_gbps;
     for (spec = strtok_r(text, ", \n", &save); spec; spec = strtok_r(NULL, ", \n", &save)) one_fault(spec, all_hosts);
     free(all_hosts);
 }
@@ -156,7 +179,7 @@ static double factor(void) {
 
 /* `count` is nccl-tests' count: the elements of one rank's share where the collective spreads the buffer. */
 static void move(float *in, float *out, int count, int in_place) {
-    MPI_Comm w = MPI_COMM_WORLD;
+    MPI_Comm w = world;
     void *self = in_place ? MPI_IN_PLACE : (void *)in;
     int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
     switch (what) {
@@ -208,17 +231,18 @@ static void fill(float *in, float *out, long elements, int count, int in_place) 
 static double measure(float *in, float *out, long elements, int count, int warmup, int iters, int in_place, long *wrong) {
     double began, took, mean;
     for (int i = -warmup; i < 0; i++) { fill(in, out, 1, count, 0); move(in, out, count, in_place && what == ALL_REDUCE); }
-    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Barrier(world);
     double speed = fault.slow * (fault.dip > 0 && drand48() < fault.dip ? 0.75 : 1);
     began = now();
     for (int i = 0; i < iters; i++) {
         double start = now();
         move(in, out, count, in_place && what == ALL_REDUCE);
-        if (speed < 1) pause_for((now() - start) * (1 / speed - 1));
+        double spent = now() - start, due = link_gbps > 0 ? elements * sizeof(float) * factor() / link_gbps / 1e9 : spent;
+        if (due / speed > spent) pause_for(due / speed - spent);
     }
-    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Barrier(world);
     took = (now() - began) / iters;
-    MPI_Allreduce(&took, &mean, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(&took, &mean, 1, MPI_DOUBLE, MPI_SUM, world);
     *wrong = -1;
     if (check && !(in_place && (what == ALLTOALL || what == SENDRECV))) {
         int self = in_place && (what == ALL_REDUCE || what == ALL_GATHER);
@@ -226,7 +250,7 @@ static double measure(float *in, float *out, long elements, int count, int warmu
         fill(in, out, elements, count, self);
         move(in, out, count, self);
         long bad = wrong_elements(out, count);
-        MPI_Allreduce(&bad, wrong, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+        MPI_Allreduce(&bad, wrong, 1, MPI_LONG, MPI_SUM, world);
     }
     return mean / ranks;
 }
@@ -236,9 +260,10 @@ static void print_devices(void) {
     if (gpu_count) mine.gpu = gpus[device];
     memcpy(mine.host, host, HOST);
     all = calloc(ranks, sizeof mine);
-    MPI_Gather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, 0, MPI_COMM_WORLD);
+    MPI_Gather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, 0, world);
     for (int r = 0; rank == 0 && r < ranks; r++)
-        printf("#  Rank %2d Group  0 Pid %6d on %10s device %2d [%s] %s\n", r, all[r].pid, all[r].host, all[r].device, all[r].gpu.bus, all[r].gpu.name);
+        if (release < 217) printf("#  Rank %2d Pid %6d on %10s device %2d [0x%.2s] %s\n", r, all[r].pid, all[r].host, all[r].device, all[r].gpu.bus + 5, all[r].gpu.name);
+        else printf("#  Rank %2d Group  0 Pid %6d on %10s device %2d [%s] %s\n", r, all[r].pid, all[r].host, all[r].device, all[r].gpu.bus, all[r].gpu.name);
     free(all);
 }
 
@@ -281,7 +306,9 @@ int main(int argc, char **argv) {
         {"average", 1, 0, 'a'}, {"local_register", 1, 0, 'R'}, {"output_file", 1, 0, 'J'}, {"help", 0, 0, 'h'}, {0, 0, 0, 0}};
 
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0); /* many ranks on few cores */
+    if (getenv("NCCL_TESTS_LAB_RELEASE")) release = (int)(atof(getenv("NCCL_TESTS_LAB_RELEASE")) * 100 + 0.5);
     MPI_Init(&argc, &argv);
+    world = MPI_COMM_WORLD;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     while ((option = getopt_long(argc, argv, "t:g:b:e:i:f:n:m:w:N:p:c:o:d:r:z:y:T:G:C:a:R:J:h", longs, NULL)) != -1) switch (option) {
@@ -318,17 +345,19 @@ int main(int argc, char **argv) {
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     read_faults();
+    if (fault.copies) world = MPI_COMM_SELF, rank = 0, ranks = 1;
     if (rank == 0) {
-        printf("# nccl-tests version " VERSION " nccl-headers=0 nccl-library=0\n# The lab's stand-in: MPI on CPU, no GPU and no NCCL took part\n"
-               "# Collective test starting: " TEST_NAME "_perf\n"
-               "# nThread %d nGpus %d minBytes %zu maxBytes %zu step: %g(%s) warmup iters: %d iters: %d agg iters: 1 validation: %d graph: 0\n#\n# Using devices\n",
+        if (release >= 217) printf("# nccl-tests version " VERSION " nccl-headers=0 nccl-library=0\n# The lab's stand-in: MPI on CPU, no GPU and no NCCL took part\n"
+               "# Collective test starting: " TEST_NAME "_perf\n");
+        printf("# nThread %d nGpus %d minBytes %zu maxBytes %zu step: %g(%s) warmup iters: %d iters: %d agg iters: 1 validation: %d graph: 0\n#\n# Using devices\n",
                threads, per_thread, from, to, by > 1 ? by : (double)step, by > 1 ? "factor" : "bytes", warmup, iters, check);
     }
     print_devices();
     log_network();
     if (rank == 0) {
-        printf("#\n#%61s%12s%37s\n#%11s%14s%10s%9s%8s", "", "out-of-place", "in-place", "size", "count", "type", "redop", "root");
-        printf("%9s%8s%8s  #wrong%9s%8s%8s  #wrong\n#%11s%14s%27s", "time", "algbw", "busbw", "time", "algbw", "busbw", "(B)", "(elements)", "");
+        const char *last = release < 213 ? "error" : "#wrong";
+        printf("#\n#%61s%12s%37s\n#%11s%14s%10s%9s%8s", "", "out-of-place", "in-place", "size", "count", "type", "redop", release < 213 ? "" : "root");
+        printf("%9s%8s%8s  %6s%9s%8s%8s  %6s\n#%11s%14s%27s", "time", "algbw", "busbw", last, "time", "algbw", "busbw", last, "(B)", "(elements)", "");
         printf("%9s%8s%8s        %9s%8s%8s\n", "(us)", "(GB/s)", "(GB/s)", "(us)", "(GB/s)", "(GB/s)");
         fflush(stdout);
     }
@@ -345,13 +374,16 @@ int main(int argc, char **argv) {
         for (size_t size = from; size <= to && size; size = by > 1 ? (size_t)(size * by) : size + step) {
             int count = (int)(size / sizeof(float) / (spread ? ranks : 1));
             long elements = (long)count * (spread ? ranks : 1), real = elements * (long)sizeof(float);
-            if (rank == 0) printf("%12ld  %12d  %8s  %6s  %6d", real, count, "float", redop, root), fflush(stdout);
+            if (rank == 0) printf("%12ld  %12d  %8s  %6s", real, count, "float", redop);
+            if (rank == 0 && release >= 213) printf("  %6d", root);
+            fflush(stdout);
             for (int in_place = 0; in_place < 2; in_place++) {
                 long wrong;
                 double t = measure(in, out, elements, count, warmup, iters, in_place, &wrong), algbw = real / t / 1e9, busbw = algbw * factor();
                 if (fault.crash) { fprintf(stderr, "%s: Test NCCL failure common.cu:450 'unhandled system error'\n", host); abort(); }
                 if (rank) continue;
                 if (wrong < 0) printf("  %7.2f  %6.2f  %6.2f  %6s", t * 1e6, algbw, busbw, "N/A");
+                else if (release < 213) printf("  %7.2f  %6.2f  %6.2f  %6s", t * 1e6, algbw, busbw, wrong ? "9e+00" : "0e+00");
                 else printf("  %7.2f  %6.2f  %6.2f  %6ld", t * 1e6, algbw, busbw, wrong);
                 if (results && !in_place) fprintf(results, "%s{\"size\": %ld, \"busbw\": %.4f}", figures ? ", " : "", real, busbw);
                 all_wrong += wrong > 0 ? wrong : 0;
@@ -359,11 +391,12 @@ int main(int argc, char **argv) {
                 figures++;
             }
             if (rank == 0) puts(""), fflush(stdout);
+            if (fault.cut) { MPI_Finalize(); return 0; }
         }
     if (results) fprintf(results, "]}\n"), fclose(results);
-    if (rank == 0) printf("# Out of bounds values : %ld %s\n# Avg bus bandwidth    : %g \n#\n# Collective test concluded: " TEST_NAME "_perf\n#\n",
-                          all_wrong, all_wrong ? "FAILED" : "OK", figures ? sum / figures : 0);
-    MPI_Bcast(&all_wrong, 1, MPI_LONG, 0, MPI_COMM_WORLD);
+    if (rank == 0) printf("# Out of bounds values : %ld %s\n# Avg bus bandwidth    : %g \n#\n", all_wrong, all_wrong ? "FAILED" : "OK", figures ? sum / figures : 0);
+    if (rank == 0 && release >= 217) printf("# Collective test concluded: " TEST_NAME "_perf\n#\n");
+    MPI_Bcast(&all_wrong, 1, MPI_LONG, 0, world);
     MPI_Finalize();
-    return all_wrong ? 7 : 0;
+    return all_wrong ? (release < 217 ? 1 : 7) : 0;
 }

@@ -75,7 +75,7 @@ def gate(folder: Path, software: str = "k d", **given: Any) -> tuple[dict[str, A
 def test_pass_is_written_and_stays_valid(tmp_path: Path) -> None:
     result, action = gate(tmp_path)
     assert (result["verdict"], result["changed"], result.get("failed")) == ("pass", True, None)
-    assert action.launched == 1 + 3
+    assert action.launched == 1 + 3 + 3, "probe, launches, counters before, during and after"
     names = {path.name for path in tmp_path.iterdir()}
     assert {
         "acceptance.json",

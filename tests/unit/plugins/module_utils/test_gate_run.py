@@ -87,6 +87,8 @@ class Cluster:
                 **outcome,
                 "stdout": "".join(f"WAY\t8\tUsing network {n}\n" for n in self.faults.get("ways", ["IB"])),
             }
+        if "counters" in words:
+            return {**outcome, "stdout": self.faults.get("counters", {}).get(label.removeprefix("counters-"), "")}
         if "sh" in words:
             return {**outcome, "stdout": "".join(self.probe(name) for name in names)}
         if self.faults.get("first_start") and label not in self.seen:
@@ -184,7 +186,7 @@ def test_good_cluster_passes() -> None:
     assert report["next_action"].startswith("Nothing")
     assert cluster.commands[-1] == ["scancel", "7"], "the allocation is given back"
     assert any("launch 3 of 3" in line for line in cluster.said)
-    assert len(cluster.logs) == 2 + 3 * 4 + 3 * 2
+    assert len(cluster.logs) == 2 + 3 + 3 * 4 + 3 * 2
     assert report["stages"][2]["results"][0]["ways"] == {"Using network IB": 8}
 
 
@@ -261,6 +263,46 @@ def test_bad_only_between_halves() -> None:
     names = {f"n{i:02d}": {**node(f"n{i:02d}"), "leaf": f"leaf{i // 4}"} for i in range(8)}
     report = gate(Cluster(nodes={"n00+n07": ("crowd", 0.6)}), names)
     assert report["culprits"][0]["host"] == "n00 to n03 and n04 to n07"
+
+
+COUNTED = """CNT\tn6\tgpu3\tecc_corrected\t10
+CNT\tn6\tmlx5_2\tsymbol_error\t{symbols}
+CNT\tn6\tmlx5_2\tlink_downed\t1
+CNT\tn1\teth0\trx_errors\t7
+"""
+
+
+def test_counters_of_a_guilty_node_name_its_nic() -> None:
+    counters = {"before": COUNTED.format(symbols=5), "after": COUNTED.format(symbols=9005)}
+    report = gate(Cluster(nodes={"n6": ("together", 0.6)}, counters=counters), 8)
+    assert guilty(report) == {("nic", "n6", "mlx5_2")}
+    assert "mlx5_2: symbol_error rose by 9000 to 9005" in report["culprits"][0]["evidence"]
+    assert [entry["counter"] for entry in report["counters"]] == ["symbol_error"]
+    assert "Check NIC mlx5_2 of n6" in report["next_action"]
+    assert "symbol_error rose by 9000" in _gate_html.page(report)
+
+
+def test_xid_and_hot_gpu_are_evidence() -> None:
+    counters = {
+        "before": "CNT\tn2\t0000:1b:00\txid_13\t4\n",
+        "during": "CNT\tn2\tgpu1\tclocks\t0x0000000000000044\nCNT\tn2\tgpu1\tcelsius\t93\nCNT\tn2\tgpu0\tclocks\t0x4\n",
+        "after": "CNT\tn2\t0000:1b:00\txid_13\t4\nCNT\tn2\t0000:1b:00\txid_79\t1\n",
+    }
+    nodes = {f"n{i}": node(f"n{i}", addresses=["0000:1a:00.0", "00000000:1B:00.0"]) for i in (1, 2, 3)}
+    report = gate(Cluster(nodes={"n2": ("slow", 0.5)}, counters=counters), nodes)
+    assert guilty(report) == {("gpu", "n2", "1")}, "all its counters are one GPU's"
+    evidence = report["culprits"][0]["evidence"]
+    assert "GPU 1: 1 x Xid 79" in evidence
+    assert "clocks lowered (hw_thermal_slowdown)" in evidence
+    assert "93 degrees" in evidence
+    assert "Xid 13" not in evidence, "it was there before"
+
+
+def test_counters_that_grow_in_a_pass_are_a_warning() -> None:
+    counters = {"before": "", "after": "CNT\tn2\t0000:1b:00\txid_63\t1\n"}
+    report = gate(Cluster(counters=counters))
+    assert report["verdict"] == "pass"
+    assert "n2: 0000:1b:00: 1 x Xid 63" in report["warnings"]
 
 
 def test_silent_fallback_to_sockets_fails() -> None:
