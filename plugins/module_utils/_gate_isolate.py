@@ -53,12 +53,26 @@ class Isolate:
         for node in scheme.guilty_nodes():
             bad = [result for result in self.results if node in result["nodes"]]
             self.accuse("node", node, "", f"failed with {len(bad)} of {len(bad)} partners: {bad[-1]['reason']}")
+        for one, other, count in scheme.guilty_leaves():
+            self._accuse_leaves(one, other, count, scheme)
         for a, b in scheme.guilty_paths():
             reason = next(result["reason"] for result in self.results[::-1] if set(result["nodes"]) == {a, b})
             self.accuse("path", f"{a} and {b}", "", f"this pair failed twice, each node is good with others: {reason}")
         if scheme.first and all(scheme.first.values()) and not self.gate.culprits:
             self._halves(names, what)
         self._finish(names)
+
+    def _accuse_leaves(self, one: list[str], other: list[str], count: int, scheme: pairing.Isolation) -> None:
+        """Nodes are good among themselves and bad across: what lies between is guilty, not they."""
+        bad = [result for result in self.results if result["status"] == "fail"]
+        example = f"{' and '.join(bad[0]['nodes'])}: {bad[0]['reason']}" if bad else "see the pairs"
+        if not other:
+            text = f"all {count} pairs with nodes of other leaves are bad, pairs inside this leaf are good; {example}"
+            self.accuse("path", f"leaf {one[0]} and all others", "", text)
+            return
+        ends = [f"leaf {end[0]}" if scheme.named else ", ".join(end) for end in (one, other)]
+        text = f"all {count} pairs across are bad, each of their nodes is good with others; {example}"
+        self.accuse("path", " and ".join(ends), "", text)
 
     def _halves(self, names: list[str], what: str) -> None:
         """Every pair is good, all together are not: halve the nodes, leaf by leaf, while one half alone is bad."""

@@ -25,6 +25,9 @@ Test = dict[str, Any]  # {label, names, collective, devices}
 Run = Callable[[list[dict[str, Any]]], list[Outcome]]
 
 
+STARTS = 3  # a launcher that fails before nccl-tests says a word has measured nothing
+
+
 class Gate:
     """`run` runs launches ({name, command, environment, timeout, cleanup}) side by side, outcomes in the same order;
     `parse` is the filter `nccl_results`, `say` shows a line of progress, `save(name, text)` keeps a log.
@@ -133,16 +136,16 @@ class Gate:
         return taken
 
     def _restart(self, specs: list[dict[str, Any]], outcomes: list[Outcome]) -> list[Outcome]:
-        """Launches that ended before nccl-tests said a word get a second start, and the report a warning."""
-        dead = [index for index, outcome in enumerate(outcomes) if not judging.started(outcome)]
-        if dead:
+        """Launches that ended before nccl-tests said a word are started again, and the report gets a warning."""
+        for more in range(2, STARTS + 1):
+            dead = [index for index, outcome in enumerate(outcomes) if not judging.started(outcome)]
             for index in dead:
                 words = judging.last_words(outcomes[index]["stderr"] or outcomes[index]["stdout"])
-                self.restarts.append(
-                    f"{specs[index]['name']} had to be started twice, the launcher failed first: {words}"
-                )
-                self.say(f"{specs[index]['name']}: did not start ({words}), once more")
-            for index, outcome in zip(dead, self.run_launches([specs[index] for index in dead])):
+                name = specs[index]["name"]
+                self.restarts.append(f"{name}: start {more} of {STARTS}, the launcher failed first: {words}")
+                self.say(f"{name}: did not start ({words}), once more")
+            again = self.run_launches([specs[index] for index in dead]) if dead else []
+            for index, outcome in zip(dead, again):
                 outcomes[index] = outcome
         return outcomes
 

@@ -49,7 +49,12 @@ def isolate(count: int, bad_count: int, seed: int) -> tuple[int, int, int, float
     began = time.process_time()
     guilty = set(scheme.guilty_nodes())
     spent += time.process_time() - began
-    return len(bad - guilty), len(guilty - bad) + len(scheme.guilty_paths()), rounds, spent
+    return (
+        len(bad - guilty),
+        len(guilty - bad) + len(scheme.guilty_paths()) + len(scheme.guilty_leaves()),
+        rounds,
+        spent,
+    )
 
 
 def main() -> None:

@@ -63,7 +63,7 @@ def test_many_seeds_of_1024_nodes() -> None:
         scheme, waves = isolate(nodes, leaves, noisy(bad, rng))
         guilty = set(scheme.guilty_nodes())
         assert bad <= guilty, "no bad node is missed"
-        false += len(guilty - bad) + len(scheme.guilty_paths())
+        false += len(guilty - bad) + len(scheme.guilty_paths()) + len(scheme.guilty_leaves())
         assert len(waves) <= ROUNDS
         assert max(waves) == 1, "one wave a round while good nodes outnumber suspects"
     assert false / runs < 0.05
@@ -88,20 +88,80 @@ def test_one_bad_node_of_few(count: int) -> None:
             return victim not in pair
 
         scheme, _waves = isolate(nodes, None, good)
-        if count == 3 and not scheme.cleared:
-            assert victim in scheme.undecided()
-        else:
-            assert scheme.guilty_nodes() == [victim]
-            assert scheme.undecided() == []
+        assert scheme.guilty_nodes() == [victim]
+        assert scheme.undecided() == []
 
 
 def test_a_bad_path_is_no_bad_node() -> None:
     nodes, leaves = cluster(64, per_leaf=8)
     a, b = Isolation(nodes, leaves).next_round()[0][3]
+    scheme, _waves = isolate(nodes, leaves, lambda pair, _n: set(pair) != {a, b})
+    assert (scheme.guilty_nodes(), scheme.guilty_leaves()) == ([], [])
+    assert scheme.guilty_paths() == [(a, b)]
+
+
+@pytest.mark.parametrize("bad_nodes", [0, 1, 3])
+def test_a_bad_path_between_two_leaves_of_many(bad_nodes: int) -> None:
+    nodes, leaves = cluster(64, per_leaf=8)
+    a, b = Isolation(nodes, leaves).next_round()[0][3]
     slow = {leaves[a], leaves[b]}
-    scheme, _waves = isolate(nodes, leaves, lambda pair, _n: {leaves[node] for node in pair} != slow)
+    bad = set(random.Random(bad_nodes).sample(nodes, bad_nodes))
+    scheme, waves = isolate(
+        nodes, leaves, lambda pair, _n: {leaves[node] for node in pair} != slow and not bad & set(pair)
+    )
+    assert set(scheme.guilty_nodes()) == bad
+    assert [(set(one + other)) for one, other, _count in scheme.guilty_leaves()] == [slow]
+    assert scheme.guilty_paths() == []
+    assert len(waves) <= ROUNDS
+
+
+@pytest.mark.parametrize("count", [4, 6, 8, 9, 64, 1024])
+@pytest.mark.parametrize("named", [True, False])
+def test_a_bad_path_between_the_only_two_leaves(count: int, named: bool) -> None:
+    """The first round clears nobody then."""
+    nodes, leaves = cluster(count, per_leaf=(count + 1) // 2)
+    scheme, waves = isolate(nodes, leaves if named else None, lambda pair, _n: leaves[pair[0]] == leaves[pair[1]])
     assert scheme.guilty_nodes() == []
-    assert (a, b) in scheme.guilty_paths()
+    ends = [(one, other) for one, other, _count in scheme.guilty_leaves()]
+    if named:
+        assert ends == [(["leaf000"], ["leaf001"])]
+    elif count % 2 == 0:
+        assert ends == [(nodes[: count // 2], nodes[count // 2 :])]
+    else:
+        assert [set(one) for one, _other in ends] == [set(nodes[count // 2 + 1 :])]
+    assert scheme.guilty_paths() == [] or not named
+    assert len(waves) <= ROUNDS
+
+
+@pytest.mark.parametrize("per_leaf", [4, 5, 8])
+def test_a_leaf_that_is_cut_off_is_no_guilt_of_its_nodes(per_leaf: int) -> None:
+    nodes, leaves = cluster(6 * per_leaf, per_leaf)
+    victim = "leaf002"
+    scheme, _waves = isolate(nodes, leaves, lambda pair, _n: (leaves[pair[0]] == victim) == (leaves[pair[1]] == victim))
+    assert scheme.guilty_nodes() == []
+    assert [(one, other) for one, other, _count in scheme.guilty_leaves()] == [([victim], [])]
+    assert scheme.guilty_paths() == []
+
+
+def test_a_leaf_full_of_bad_nodes_is_guilty_node_by_node() -> None:
+    nodes, leaves = cluster(32, per_leaf=4)
+    bad = {node for node in nodes if leaves[node] == "leaf002"}
+    scheme, _waves = isolate(nodes, leaves, lambda pair, _n: not bad & set(pair))
+    assert set(scheme.guilty_nodes()) == bad
+    assert scheme.guilty_leaves() == []
+
+
+@pytest.mark.parametrize("victim", range(8))
+def test_one_bad_node_behind_a_bad_path(victim: int) -> None:
+    """Two leaves, a bad path between, and a bad node: nobody good is accused."""
+    nodes, leaves = cluster(8, per_leaf=4)
+
+    def good(pair: Pair, _launches: int) -> bool:
+        return leaves[pair[0]] == leaves[pair[1]] and nodes[victim] not in pair
+
+    scheme, _waves = isolate(nodes, leaves, good)
+    assert set(scheme.guilty_nodes()) <= {nodes[victim]}
+    assert scheme.guilty_leaves()
 
 
 def test_pairs_cross_leaves() -> None:

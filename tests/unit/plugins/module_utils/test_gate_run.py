@@ -252,6 +252,23 @@ def test_bad_path_is_named() -> None:
     assert guilty(report) == {("path", "n1 and n5", "")}
 
 
+def test_bad_path_between_two_leaves_is_named_by_the_leaves() -> None:
+    names = {f"n{i}": {**node(f"n{i}"), "leaf": "ab"[i // 4]} for i in range(8)}
+    across = {f"n{i}+n{j}": ("together", 0.6) for i in range(4) for j in range(4, 8)}
+    report = gate(Cluster(nodes=across), names, drain=True)
+    assert guilty(report) == {("path", "leaf a and leaf b", "")}
+    assert "Look at what lies between leaf a and leaf b" in report["next_action"]
+    report = gate(Cluster(nodes=across), {name: {**one, "leaf": ""} for name, one in names.items()})
+    assert guilty(report) == {("path", "n0, n1, n2, n3 and n4, n5, n6, n7", "")}
+
+
+def test_leaf_with_a_bad_uplink_is_named() -> None:
+    names = {f"n{i:02d}": {**node(f"n{i:02d}"), "leaf": f"leaf{i // 4}"} for i in range(16)}
+    across = {f"n{i:02d}+n{j:02d}": ("together", 0.6) for i in range(4) for j in range(4, 16)}
+    report = gate(Cluster(nodes=across), names)
+    assert guilty(report) == {("path", "leaf leaf0 and all others", "")}
+
+
 def test_bad_only_in_a_crowd_is_narrowed_to_a_group() -> None:
     names = {f"n{i:02d}": {**node(f"n{i:02d}"), "leaf": f"leaf{i // 4}"} for i in range(16)}
     report = gate(Cluster(nodes={"n04+n06": ("crowd", 0.6)}), names)
