@@ -1,4 +1,4 @@
-"""The gate through real Slurm on eight nodes, with faults in the stand-in: who is named, what is drained, what is left."""
+"""The gate through real Slurm on eight nodes, with faults in the stand-in: who is named, who is drained."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-import testinfra
 
 Host = Any
 PROJECT = Path(__file__).resolve().parents[2]
@@ -56,22 +55,81 @@ def guilty(report: dict[str, Any]) -> set[tuple[str, str, str]]:
 
 
 @pytest.fixture
-def faults() -> Iterator[Callable[..., None]]:
+def faults(connect: Callable[[str], Host]) -> Iterator[Callable[..., None]]:
     """A function that gives nodes faults; they are gone after the test."""
-    ran: list[Host] = []
 
     def give(**by_node: str) -> None:
         for name, fault in by_node.items():
-            host = testinfra.get_host(f"ansible://{name}", ansible_inventory=str(PROJECT / "inventories/lab"))
-            host.check_output("echo %s > %s", fault, FAULT)
-            ran.append(host)
+            connect(name).check_output("echo %s > %s", fault, FAULT)
 
     yield give
-    for host in ran:
-        host.check_output("rm -f %s", FAULT)
+    for name in NODES:
+        connect(name).check_output("rm -f %s", FAULT)
+
+
+@pytest.fixture
+def resumed(ctl: Host) -> Iterator[None]:
+    """Nodes that a test drained take jobs again afterwards."""
+    yield
+    for name in drained(ctl):
+        ctl.check_output("scontrol update NodeName=%s State=RESUME", name)
+
+
+def drained(ctl: Host) -> dict[str, str]:
+    """Slurm's own view: the reason of each node that is drained or draining."""
+    lines = ctl.check_output("sinfo --noheader --Node --format='%n|%T|%E'").splitlines()
+    return {name: why for name, state, why in (line.split("|", 2) for line in lines) if "drain" in state}
 
 
 def test_eight_good_nodes_pass() -> None:
     report = read(REPORTS)
     assert report["verdict"] == "pass"
     assert report["stages"][2]["results"][0]["nodes"] == NODES
+    assert report["counters"] == [] or all(entry["host"] in NODES for entry in report["counters"])
+    log = (REPORTS / "logs" / "counters-during.log").read_text(encoding="utf-8")
+    assert {line.split("\t")[1] for line in log.splitlines() if "\tcelsius\t" in line} == set(NODES), (
+        "seen while it ran"
+    )
+
+
+@pytest.mark.parametrize("release", ["2.10", "2.13"])
+def test_older_releases_are_read(tmp_path: Path, release: str) -> None:
+    report = gate(tmp_path, release=release, nccl_tests_stages=["nodes"])
+    assert report["verdict"] == "pass"
+    log = (tmp_path / "logs" / "nodes-n1-1.log").read_text(encoding="utf-8")
+    assert "nccl-tests version" not in log
+    assert ("root" in log) == (release == "2.13")
+
+
+def test_every_kind_of_fault_is_named_side_by_side(tmp_path: Path, faults: Callable[..., None]) -> None:
+    faults(n1="usage", n2="copies", n3="hang", n4="crash/1", n5="cut", n6="wrong/3", n7="slow:0.1/2")
+    report = gate(tmp_path, nccl_tests_timeout=60)
+    assert report["verdict"] == "fail"
+    by_host = {one["host"]: one for one in report["culprits"]}
+    assert set(by_host) == set(NODES) - {"n8"}
+    assert {("gpu", "n4", "1"), ("gpu", "n6", "3"), ("gpu", "n7", "2")} < guilty(report)
+    words = {"n1": "usage", "n2": "4 copies", "n3": "did not end within", "n5": "incomplete", "n6": "wrong data"}
+    for host, text in words.items():
+        assert text in by_host[host]["evidence"], by_host[host]
+    alone = {result["nodes"][0]: result["status"] for result in report["stages"][1]["results"]}
+    assert alone["n8"] == "pass", "a hang beside it poisons nobody"
+
+
+def test_slow_network_of_a_node_is_named_and_drained(
+    tmp_path: Path, faults: Callable[..., None], resumed: None, ctl: Host
+) -> None:
+    faults(n6="net:0.1")
+    report = gate(tmp_path, nccl_tests_drain_culprits=True)
+    assert (report["verdict"], guilty(report)) == ("fail", {("node", "n6", "")})
+    assert {result["status"] for result in report["stages"][1]["results"]} == {"pass"}, "it is good alone"
+    reasons = drained(ctl)
+    assert set(reasons) == {"n6"}, "nobody else is drained"
+    assert reasons["n6"].startswith("nccl_tests: failed with")
+    assert ctl.check_output("squeue --noheader") == "", "nothing is left in the queue"
+
+
+def test_path_between_leaves_drains_nobody(tmp_path: Path, faults: Callable[..., None], ctl: Host) -> None:
+    faults(**{one: ",".join(f"net:0.1@{one}+{other}" for other in NODES[4:]) for one in NODES[:4]})
+    report = gate(tmp_path, nccl_tests_drain_culprits=True)
+    assert guilty(report) == {("path", "leaf leafa and leaf leafb", "")}
+    assert drained(ctl) == {}
