@@ -57,6 +57,8 @@ def size(value: Optional[int]) -> str:
 def _where(result: dict[str, Any]) -> str:
     names = result["nodes"]
     text = ", ".join(names) if len(names) <= 4 else f"{len(names)} nodes"
+    if result.get("rail"):
+        return f"{text}, {result['rail']} alone"
     return f"{text}, GPUs {'-'.join(map(str, result['devices']))}" if result.get("devices") else text
 
 
@@ -183,7 +185,7 @@ def heat_map(stage: dict[str, Any]) -> str:
         ends = (
             [f"{result['nodes'][0]} GPU {gpu}" for gpu in result["devices"]] if result["devices"] else result["nodes"]
         )
-        if len(ends) == 2:
+        if len(ends) == 2 and not result.get("rail"):
             pairs[(ends[0], ends[1])] = result
     names = list(dict.fromkeys(sorted((end for pair in pairs for end in pair), key=_natural)))
     if not 2 < len(names) <= 64:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_pairs as pairing
+from ansible_collections.gpuops.cluster.plugins.module_utils._gate_rails import Rails
 
 
 class Isolate:
@@ -33,7 +34,12 @@ class Isolate:
         names = list(self.gate.nodes)
         what = f"{failed[0]['collective']} over all {len(names)} nodes: {failed[0]['reason']}"
         if len(names) == 2:
-            self.accuse("path", " and ".join(names), "", f"both nodes pass alone, together they do not: {what}")
+            rails = Rails(self).find({"both": names}) if self.gate.settings["isolate"] else {}
+            for rail in rails.get("both") or [""]:
+                slow = f", {rail} is slower than the other rails" if rail else ""
+                text = f"both nodes pass alone, together they do not{slow}: {what}"
+                self.accuse("path", " and ".join(names), rail, text)
+            self._finish(names)
             return
         if not self.gate.settings["isolate"]:
             return
@@ -50,9 +56,7 @@ class Isolate:
             self.gate.say(
                 f"isolation: round {scheme.round} of at most {pairing.ROUNDS}, {len(suspects)} nodes under suspicion"
             )
-        for node in scheme.guilty_nodes():
-            bad = [result for result in self.results if node in result["nodes"]]
-            self.accuse("node", node, "", f"failed with {len(bad)} of {len(bad)} partners: {bad[-1]['reason']}")
+        self._accuse_nodes(scheme)
         for one, other, count in scheme.guilty_leaves():
             self._accuse_leaves(one, other, count, scheme)
         for a, b in scheme.guilty_paths():
@@ -60,7 +64,25 @@ class Isolate:
             self.accuse("path", f"{a} and {b}", "", f"this pair failed twice, each node is good with others: {reason}")
         if scheme.first and all(scheme.first.values()) and not self.gate.culprits:
             self._halves(names, what)
+        if not scheme.cleared and not self.gate.culprits:
+            for rail in Rails(self).find({"all": names}).get("all", []):
+                text = f"over this NIC alone all nodes are slower than over any other, no pair is good: {what}"
+                self.accuse("path", f"all {len(names)} nodes", rail, text)
         self._finish(names)
+
+    def _accuse_nodes(self, scheme: pairing.Isolation) -> None:
+        """Nodes that failed with all partners, or their NICs, where one rail is slower than the others."""
+        guilty = scheme.guilty_nodes()
+        partners = [node for node in self.gate.nodes if node in scheme.cleared]
+        evidence = {}
+        for node in guilty:
+            bad = [result for result in self.results if node in result["nodes"]]
+            evidence[node] = f"failed with {len(bad)} of {len(bad)} partners: {bad[-1]['reason']}"
+        rails = Rails(self).find({node: [node, partner] for node, partner in zip(guilty, partners)})
+        for node in guilty:
+            for rail in rails.get(node) or [""]:
+                slow = "over this NIC alone slower than over its others; " if rail else ""
+                self.accuse("nic" if rail else "node", node, rail, f"{slow}{evidence[node]}")
 
     def _accuse_leaves(self, one: list[str], other: list[str], count: int, scheme: pairing.Isolation) -> None:
         """Nodes are good among themselves and bad across: what lies between is guilty, not they."""

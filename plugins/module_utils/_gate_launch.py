@@ -40,8 +40,13 @@ def perf_args(settings: dict[str, Any]) -> list[str]:
     return [*sizes, "-g", "1", "-n", str(settings["iterations"]), "-w", str(settings["warmup"]), "-c", "1"]
 
 
-def environment(settings: dict[str, Any], nodes: int, more: Optional[dict[str, str]] = None) -> dict[str, str]:
-    """Variables of a launch on so many nodes.
+def environment(
+    settings: dict[str, Any],
+    nodes: int,
+    more: Optional[dict[str, str]] = None,
+    forced: Optional[dict[str, str]] = None,
+) -> dict[str, str]:
+    """Variables of a launch on so many nodes; the settings win over `more`, `forced` wins over all.
 
     MPI keeps off InfiniBand, which is NCCL's, and off PMIx' shared memory, in which some releases crash. Two nodes
     mislead: trees report up to twice what the NICs carry, so pairs run as a ring.
@@ -53,6 +58,7 @@ def environment(settings: dict[str, Any], nodes: int, more: Optional[dict[str, s
         **ring,
         **(more or {}),
         **{key: str(value) for key, value in settings["environment"].items()},
+        **(forced or {}),
     }
 
 

@@ -178,11 +178,12 @@ def _network(gpu: dict[str, Any], fabric: dict[str, Any], only: list[str]) -> Fi
             if not speeds or not max(speeds)[0]
             else f" (fastest: {max(speeds)[1]}, {max(speeds)[0] / 1000:g} Gbit/s)"
         )
-        return {**figure(None, f"TCP: no RDMA port is active{wire_text}"), "kind": "tcp", "nics": 0}
+        return {**figure(None, f"TCP: no RDMA port is active{wire_text}"), "kind": "tcp", "nics": 0, "rails": {}}
     kinds = ", ".join(
         f"{sum(why[n] == text for n in used)} x {text}" for text in dict.fromkeys(why[name] for name in used)
     )
-    return {**figure(sum(rates[name] for name in used), f"NICs {kinds}"), "kind": "rdma", "nics": len(used)}
+    total = figure(sum(rates[name] for name in used), f"NICs {kinds}")
+    return {**total, "kind": "rdma", "nics": len(used), "rails": {name: round(rates[name], 2) for name in used}}
 
 
 def capability(
@@ -191,8 +192,8 @@ def capability(
     """Everything the gate needs to know of one node, small enough to gather from a thousand.
 
     Returns {state, reason, problems, gpus, product, driver, addresses, labels, mig, ring: {gbps, why},
-    peak: {gbps, why}, network: {gbps, why, kind: rdma | tcp, nics}}. `peak` is what all_reduce reaches inside the node:
-    NVLS where NCCL takes it, else the ring.
+    peak: {gbps, why}, network: {gbps, why, kind: rdma | tcp, nics, rails: {name: gbps}}}. `peak` is what all_reduce
+    reaches inside the node: NVLS where NCCL takes it, else the ring.
     """
     devices = gpu.get("devices") or []
     ring, links, generation = _ring(gpu, processor)

@@ -94,7 +94,7 @@ class Gate:
 
     def spec(self, test: Test, command: list[str], per_node: int, label: str, beside: bool = False) -> dict[str, Any]:
         nodes = [self.nodes[name] for name in test["names"]]
-        variables = launching.environment(self.settings, len(nodes), test.get("environment"))
+        variables = launching.environment(self.settings, len(nodes), test.get("environment"), test.get("forced"))
         command = launching.with_devices(command, test.get("devices"))
         return {
             "name": label,
@@ -177,6 +177,7 @@ class Gate:
                     "nodes": test["names"],
                     "collective": test["collective"],
                     "devices": test.get("devices"),
+                    **({"rail": test["rail"]} if "rail" in test else {}),
                     "size": next((one["size"] for one in taken[label] if one["size"]), None),
                     "expected_gbps": limits[label]["expected_gbps"],
                     "expected_why": limits[label]["expected_why"],

@@ -122,7 +122,8 @@ def _advice(culprit: dict[str, Any]) -> str:
     if culprit["kind"] == "gpu":
         return f"Take GPU {culprit['device']} of {host} out of service and check it: {evidence}."
     if culprit["kind"] == "path":
-        return f"Look at what lies between {host} (NICs, cables, switch ports, firewall): {evidence}."
+        where = f"the rail {culprit['device']} of {host}" if culprit["device"] else host
+        return f"Look at what lies between {where} (NICs, cables, switch ports, firewall): {evidence}."
     if culprit["kind"] == "nic":
         return f"Check NIC {culprit['device']} of {host}: {evidence}."
     return f"Drain {host} and check its GPUs and NICs: {evidence}."

@@ -78,9 +78,10 @@ class Cluster:
             return {**outcome, "stderr": "salloc: Granted job allocation 7"}
         if words[0] == "scancel":
             return outcome
-        return self.step(launch["name"], words, outcome)
+        return self.step(launch, words, outcome)
 
-    def step(self, label: str, words: list[str], outcome: dict[str, Any]) -> dict[str, Any]:
+    def step(self, launch: dict[str, Any], words: list[str], outcome: dict[str, Any]) -> dict[str, Any]:
+        label = launch["name"]
         names = next(word for word in words if word.startswith("--nodelist=")).partition("=")[2].split(",")
         if "collect" in words:
             return {
@@ -94,6 +95,11 @@ class Cluster:
         if self.faults.get("first_start") and label not in self.seen:
             self.seen.add(label)
             return {**outcome, "rc": 139, "stderr": "srun: error: n1: task 5: Segmentation fault"}
+        if (rail := launch["environment"].get("NCCL_IB_HCA", "")).startswith("="):
+            rates = {tuple(key.split("~")): rate for key, rate in self.faults.get("rails", {}).items()}
+            slow = min([rates.get((host, rail[1:]), 1) for host in [*names, "*"]])
+            busbw = 45 * slow * self.rng.gauss(1, 0.004)
+            return {**outcome, "stdout": self.table("all_reduce", 8 * len(names), [busbw / 2, busbw])}
         return self.perf(words, names, outcome)
 
     def probe(self, name: str) -> str:
@@ -280,6 +286,39 @@ def test_bad_only_between_halves() -> None:
     names = {f"n{i:02d}": {**node(f"n{i:02d}"), "leaf": f"leaf{i // 4}"} for i in range(8)}
     report = gate(Cluster(nodes={"n00+n07": ("crowd", 0.6)}), names)
     assert report["culprits"][0]["host"] == "n00 to n03 and n04 to n07"
+
+
+RAILS = {f"mlx5_{i}": 50.0 for i in range(8)}
+WITH_RAILS = {"gbps": 400.0, "why": "NICs 8 x 400 Gbit/s", "kind": "rdma", "nics": 8, "rails": RAILS}
+
+
+def test_slow_nic_is_named_rail_by_rail() -> None:
+    nodes = {f"n{i}": node(f"n{i}", network=WITH_RAILS) for i in range(1, 9)}
+    slow = {"n6": ("together", 0.6), "n3": ("together", 0.5)}
+    report = gate(Cluster(nodes=slow, rails={"n6~mlx5_2": 0.4, "n3~mlx5_7": 0.4}), nodes)
+    assert guilty(report) == {("nic", "n6", "mlx5_2"), ("nic", "n3", "mlx5_7")}
+    assert "Check NIC mlx5_7 of n3" in report["next_action"]
+    assert "mlx5_2 alone" in _gate_html.page(report)
+
+
+def test_node_whose_rails_are_equal_stays_guilty_itself() -> None:
+    nodes = {f"n{i}": node(f"n{i}", network=WITH_RAILS) for i in range(1, 9)}
+    report = gate(Cluster(nodes={"n6": ("together", 0.6)}), nodes, environment={"NCCL_IB_HCA": "mlx5"})
+    assert guilty(report) == {("node", "n6", "")}
+
+
+def test_slow_rail_of_all_nodes_is_named() -> None:
+    nodes = {f"n{i}": node(f"n{i}", network=WITH_RAILS) for i in range(1, 9)}
+    slow = {name: ("together", 0.8) for name in nodes}
+    report = gate(Cluster(nodes=slow, rails={"*~mlx5_5": 0.4}), nodes)
+    assert guilty(report) == {("path", "all 8 nodes", "mlx5_5")}
+    assert "the rail mlx5_5 of all 8 nodes" in report["next_action"]
+
+
+def test_slow_rail_between_two_nodes() -> None:
+    nodes = {f"n{i}": node(f"n{i}", network=WITH_RAILS) for i in (1, 2)}
+    report = gate(Cluster(nodes={"n1": ("together", 0.6)}, rails={"n2~mlx5_1": 0.4}), nodes)
+    assert guilty(report) == {("path", "n1 and n2", "mlx5_1")}
 
 
 COUNTED = """CNT\tn6\tgpu3\tecc_corrected\t10
