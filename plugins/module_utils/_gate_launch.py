@@ -12,27 +12,6 @@ import shlex
 from collections.abc import Iterable
 from typing import Any, Optional, Union
 
-# Runs once on every node, inside the job: what only the job itself can know. One line of key=value, separated by tabs.
-PROBE = r"""
-bin=$1
-mkdir -p -m 700 /run/nccl-gate 2>/dev/null
-libs=$(ldd "$bin/all_reduce_perf" 2>/dev/null | awk '/lib(mpi|nccl)\.so/ {print $3}' | sort)
-digest() { cat "$@" 2>/dev/null | sha256sum | cut -c1-16; }
-printf 'GATE\tname=%s\tmemlock=%s\tshm_mib=%s\tbinaries=%s\tlibraries=%s\tmissing=%s\tnccl=%s\tloopback=%s\n' \
-  "${SLURMD_NODENAME:-$(hostname -s)}" "$(ulimit -l)" "$(df -Pm /dev/shm 2>/dev/null | awk 'NR==2 {print $2}')" \
-  "$(digest "$bin"/*_perf)" "$(digest $libs)" \
-  "$(ldd "$bin/all_reduce_perf" 2>&1 | awk '/not found|No such file/ {print $1}' | paste -sd,)" \
-  "$( { env | grep '^NCCL_' | sort; grep -hv '^ *#' /etc/nccl.conf; } 2>/dev/null | sha256sum | cut -c1-16)" \
-  "$(getent hosts "$(hostname)" | awk '$1 ~ /^127\./ || $1 == "::1" {print $1; exit}')"
-"""
-
-
-def read_probe(text: str) -> dict[str, dict[str, str]]:
-    """What each node's probe said, by the name it gave."""
-    lines = [line[line.index("GATE\t") :] for line in text.splitlines() if "GATE\t" in line]
-    fields = [dict(part.partition("=")[::2] for part in line.split("\t")[1:]) for line in lines]
-    return {found["name"]: found for found in fields if found.get("name")}
-
 
 def perf_args(settings: dict[str, Any]) -> list[str]:
     """nccl-tests' options: one GPU a process, data checked."""

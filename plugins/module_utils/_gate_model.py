@@ -149,10 +149,21 @@ def _nvls(links: int, generation: int, count: int) -> Optional[Figure]:
     )
 
 
+def routable_gids(ports: list[dict[str, Any]]) -> list[int]:
+    """Indexes of RoCE v2 GIDs that are not link-local (fe80::)."""
+    return [
+        int(gid["index"])
+        for port in ports
+        for gid in port.get("gids") or []
+        if "v2" in str(gid.get("type")).lower() and not str(gid.get("gid")).lower().startswith("fe8")
+    ]
+
+
 def _network(gpu: dict[str, Any], fabric: dict[str, Any], only: list[str]) -> Figure:
     """What the node's RDMA ports carry together: those that `only` names, else those beside a GPU, else all."""
     rates: dict[str, float] = {}
     why: dict[str, str] = {}
+    roce: dict[str, list[int]] = {}
     for device in fabric.get("rdma") or []:
         ports = [port for port in device.get("ports") or [] if "ACTIVE" in str(port.get("state")).upper()]
         wire = sum(float(port.get("rate_gbps") or 0) for port in ports) / 8
@@ -164,6 +175,8 @@ def _network(gpu: dict[str, Any], fabric: dict[str, Any], only: list[str]) -> Fi
             rates[device["name"]] = float(slot or 0) if held else wire
             limit = f", held to {slot:g} GB/s by its PCIe slot" if held else ""
             why[device["name"]] = f"{wire * 8:g} Gbit/s{limit}"
+            if any(port.get("link_layer") == "ethernet" for port in ports):
+                roce[device["name"]] = routable_gids(ports)
     nics = (gpu.get("topology") or {}).get("nics") or []
     near = [nic["name"] for nic in nics if nic["name"] in rates and {"PIX", "PXB"} & set(nic.get("gpus") or [])]
     used = [name for name in (only or near or rates) if name in rates]
@@ -178,12 +191,20 @@ def _network(gpu: dict[str, Any], fabric: dict[str, Any], only: list[str]) -> Fi
             if not speeds or not max(speeds)[0]
             else f" (fastest: {max(speeds)[1]}, {max(speeds)[0] / 1000:g} Gbit/s)"
         )
-        return {**figure(None, f"TCP: no RDMA port is active{wire_text}"), "kind": "tcp", "nics": 0, "rails": {}}
+        return {
+            **figure(None, f"TCP: no RDMA port is active{wire_text}"),
+            "kind": "tcp",
+            "nics": 0,
+            "rails": {},
+            "roce": {},
+        }
     kinds = ", ".join(
         f"{sum(why[n] == text for n in used)} x {text}" for text in dict.fromkeys(why[name] for name in used)
     )
     total = figure(sum(rates[name] for name in used), f"NICs {kinds}")
-    return {**total, "kind": "rdma", "nics": len(used), "rails": {name: round(rates[name], 2) for name in used}}
+    rails = {name: round(rates[name], 2) for name in used}
+    gids = {name: roce[name] for name in used if name in roce}
+    return {**total, "kind": "rdma", "nics": len(used), "rails": rails, "roce": gids}
 
 
 def capability(

@@ -63,7 +63,7 @@ def document(gate: Any, started: str, finished: str, baseline: dict[str, Any], n
     """The report as acceptance.json holds it; `gate` is a Gate that has run. Schema: roles/nccl_tests/files."""
     results = measured(gate.stages)
     outcome = deciding.verdict(gate.blocked, results)
-    caution = warnings(gate.stages) + gate.restarts + counting.warnings(gate.counters.moves)
+    caution = warnings(gate.stages) + gate.accepted + gate.restarts + counting.warnings(gate.counters.moves)
     return {
         "schema_version": SCHEMA_VERSION,
         "started": started,

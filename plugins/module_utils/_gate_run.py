@@ -15,8 +15,8 @@ from typing import Any, Optional
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_judge as judging
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_launch as launching
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_model as model
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_probe as probing
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_transport as transport
-from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_verdict as deciding
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_isolate import Isolate
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_watch import Watch
 
@@ -49,9 +49,11 @@ class Gate:
         self.say, self.save, self.baseline = say, save, baseline or {}
         self.launcher: launching.Launcher = launching.LAUNCHERS[settings["launcher"]](settings, list(nodes.values()))
         self.stages: list[dict[str, Any]] = []
-        self.blocked: deciding.Blocked = []
+        self.blocked: probing.Blocked = []
         self.culprits: list[dict[str, Any]] = []
         self.restarts: list[str] = []
+        self.accepted: list[str] = []  # what the preflight found and the settings accept
+        self.probes: dict[str, dict[str, str]] = {}
         self.counters = Watch(self)
         self.beside: list[dict[str, Any]] = []  # what runs beside the next launches
 
@@ -193,10 +195,10 @@ class Gate:
 
     # Stages
 
-    def blocked_now(self) -> deciding.Blocked:
+    def blocked_now(self) -> probing.Blocked:
         """What facts alone say against a run; costs nothing."""
         gone = [{"host": name, "reason": "failed earlier in this run of Ansible"} for name in self.settings["absent"]]
-        return gone + deciding.blocked_by_facts(self.capabilities(list(self.nodes)))
+        return gone + probing.blocked_by_facts(self.capabilities(list(self.nodes)))
 
     def plan(self) -> list[str]:
         """What `run` would do, in words."""
@@ -232,24 +234,7 @@ class Gate:
                     self.blocked.append({"host": "", "reason": f"Slurm did not give all nodes to the gate: {reason}"})
         if not self.blocked:
             probed = 1
-            test = {"names": names}
-            probe = self.spec(
-                test, ["sh", "-c", launching.PROBE, "probe", self.settings["binaries"]], 1, "preflight-probe"
-            )
-            outcome = self.run_launches([probe])[0]
-            self.save("preflight-probe.log", f"{outcome['stdout']}\n{outcome['stderr']}")
-            found = launching.read_probe(outcome["stdout"])
-            views = {
-                name: {
-                    "aliases": node["aliases"],
-                    "rdma": node["capability"]["network"]["kind"] == "rdma" and len(names) > 1,
-                }
-                for name, node in self.nodes.items()
-            }
-            words = judging.last_words(outcome["stderr"] or outcome["stdout"])
-            self.blocked = deciding.blocked_by_probe(views, found, self.settings, self.launcher.name, words)
-            if self.blocked and not found:
-                self.blocked = [{"host": "", "reason": f"no job starts ({self.launcher.name}): {words}"}]
+            self._probe(names)
         reasons = {entry["host"]: entry["reason"] for entry in self.blocked}
         results = [
             {
@@ -264,6 +249,28 @@ class Gate:
             f"preflight: {'blocked, ' + self.blocked[0]['reason'] if self.blocked else 'nothing stands in the way'}"
         )
         return not self.blocked
+
+    def _probe(self, names: list[str]) -> None:
+        """One task a node that says what only the job can know."""
+        command = ["sh", "-c", probing.PROBE, "probe", self.settings["binaries"]]
+        outcome = self.run_launches([self.spec({"names": names}, command, 1, "preflight-probe")])[0]
+        self.save("preflight-probe.log", f"{outcome['stdout']}\n{outcome['stderr']}")
+        self.probes = probing.read_probe(outcome["stdout"])
+        views = {
+            name: {
+                "aliases": node["aliases"],
+                "rdma": node["capability"]["network"]["kind"] == "rdma" and len(names) > 1,
+                "product": node["capability"]["product"],
+                "network": node["capability"]["network"],
+            }
+            for name, node in self.nodes.items()
+        }
+        words = judging.last_words(outcome["stderr"] or outcome["stdout"])
+        self.blocked, self.accepted = probing.blocked_by_probe(
+            views, self.probes, self.settings, self.launcher.name, words
+        )
+        if self.blocked and not self.probes:
+            self.blocked = [{"host": "", "reason": f"no job starts ({self.launcher.name}): {words}"}]
 
     def _plain(self, name: str, command: list[str], timeout: float) -> dict[str, Any]:
         return {"name": name, "command": command, "environment": {}, "timeout": float(timeout), "cleanup": []}

@@ -1,89 +1,13 @@
 # Copyright (c) The gpuops.cluster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What keeps a gate from being run at all, and what the judged measurements mean together: verdict and next action."""
+"""What the judged measurements mean together: verdict and next action."""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any, Optional
 
-Blocked = list[dict[str, str]]
-MIXED = {
-    "driver": "driver",
-    "product": "GPU model",
-    "gpus": "number of GPUs",
-    "binaries": "nccl-tests binaries (checksum)",
-    "libraries": "MPI and NCCL libraries (checksum)",
-    "nccl": "NCCL settings (NCCL_* and /etc/nccl.conf, checksum)",
-}
-
-
-def odd_ones(values: dict[str, Any], what: str) -> Blocked:
-    """Nodes that differ from the most frequent value."""
-    if len(set(map(str, values.values()))) < 2:
-        return []
-    usual = Counter(map(str, values.values())).most_common(1)[0][0]
-    text = (
-        "{what} is {value}, on most nodes {usual}: one gate run is for equal nodes (use --limit for one kind at a time)"
-    )
-    return [
-        {"host": host, "reason": text.format(what=MIXED[what], value=value, usual=usual)}
-        for host, value in values.items()
-        if str(value) != usual
-    ]
-
-
-def blocked_by_facts(nodes: dict[str, dict[str, Any]]) -> Blocked:
-    """Conditions that facts alone show; `nodes` maps a host to its capability."""
-    blocked: Blocked = []
-    for host, node in nodes.items():
-        if node["state"] != "ok":
-            why = node["reason"] or "; ".join(node["problems"][:3]) or "no reason given"
-            blocked.append({"host": host, "reason": f"gpu_facts says {node['state']}: {why}"})
-        elif not node["gpus"]:
-            blocked.append({"host": host, "reason": "no GPU"})
-        elif node["mig"]:
-            blocked.append({"host": host, "reason": "MIG is enabled: NCCL does not run over GPU instances of one GPU"})
-    if not blocked:
-        for what in ("gpus", "product", "driver"):
-            blocked += odd_ones({host: node[what] for host, node in nodes.items()}, what)
-    return blocked
-
-
-def blocked_by_probe(
-    nodes: dict[str, dict[str, Any]],
-    found: dict[str, dict[str, str]],
-    settings: dict[str, Any],
-    launcher: str,
-    complaint: str = "",
-) -> Blocked:
-    """Conditions seen inside the job. `nodes` maps a host to {aliases, rdma}, `found` a node's name to its probe;
-    `complaint` is what the launcher said last."""
-    blocked: Blocked = []
-    seen: dict[str, dict[str, str]] = {}
-    for host, node in nodes.items():
-        probe = next((found[name] for name in node["aliases"] if name in found), None)
-        if probe is None:
-            blocked.append({"host": host, "reason": f"the job did not run there: {complaint or 'no answer'}"})
-            continue
-        seen[host] = probe
-        if probe["missing"]:
-            blocked.append({"host": host, "reason": f"nccl-tests cannot start: {probe['missing']} is missing"})
-        if node["rdma"] and probe["memlock"] != "unlimited":
-            blocked.append(
-                {"host": host, "reason": f"memlock inside the job is {probe['memlock']} KiB, RDMA needs unlimited"}
-            )
-        if probe["shm_mib"].isdigit() and int(probe["shm_mib"]) < settings["min_shm_mib"]:
-            small = f"/dev/shm has {probe['shm_mib']} MiB, nccl_tests_min_shm_mib is {settings['min_shm_mib']}"
-            blocked.append({"host": host, "reason": small})
-        if launcher == "mpirun" and len(nodes) > 1 and probe["loopback"]:
-            blocked.append(
-                {"host": host, "reason": f"its own name resolves to {probe['loopback']}: mpirun would call itself"}
-            )
-    for what in ("binaries", "libraries", "nccl"):
-        blocked += odd_ones({host: probe[what] for host, probe in seen.items()}, what)
-    return blocked
+from ansible_collections.gpuops.cluster.plugins.module_utils._gate_probe import Blocked
 
 
 def verdict(blocked: Blocked, results: list[dict[str, Any]]) -> str:

@@ -135,6 +135,12 @@ options:
     description: Least size of /dev/shm inside a job.
     type: int
     default: 1024
+  accepted:
+    description: Findings of the preflight that do not block but are warnings.
+    type: list
+    elements: str
+    choices: [acs, gid, gpudirect, memlock, shm]
+    default: []
   isolate:
     description: Whether to search for the guilty part after a failure.
     type: bool

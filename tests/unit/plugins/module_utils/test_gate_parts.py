@@ -11,6 +11,7 @@ import pytest
 from ansible_collections.gpuops.cluster.plugins.filter.nccl_results import FilterModule
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_judge as judging
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_launch as launching
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_probe as probing
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_arch import compute_capability, gencode
 
 parse = FilterModule().filters()["nccl_results"]
@@ -163,7 +164,7 @@ def test_mpirun_maps_ranks_and_passes_variables() -> None:
 def test_probe_lines_survive_a_launchers_prefix() -> None:
     text = "0: GATE\tname=n1\tmemlock=unlimited\tmissing=\nnoise\n"
     text += "[1,1]<stdout>:GATE\tname=n2\tmemlock=64\tmissing=libmpi.so.40\n"
-    found = launching.read_probe(text)
+    found = probing.read_probe(text)
     assert found["n1"]["memlock"] == "unlimited"
     assert found["n2"]["missing"] == "libmpi.so.40"
 

@@ -460,6 +460,8 @@ def test_facts_block(given: dict[str, Any], words: str) -> None:
         ({"libraries": "other"}, "libraries"),
         ({"missing": "libmpi.so.40"}, "libmpi.so.40 is missing"),
         ({"name": "stranger"}, "did not run there"),
+        ({"acs": "0000:16:01.0 0000:38:01.0"}, "PCIe ACS at 0000:16:01.0"),
+        ({"direct": "none"}, "NICs cannot reach GPU memory"),
     ],
 )
 def test_what_the_job_sees_blocks(given: dict[str, str], words: str) -> None:
@@ -467,6 +469,33 @@ def test_what_the_job_sees_blocks(given: dict[str, str], words: str) -> None:
     assert report["verdict"] == "blocked"
     assert [entry["host"] for entry in report["blocked"]] == ["n2"]
     assert words in report["blocked"][0]["reason"]
+
+
+def test_what_is_accepted_is_a_warning() -> None:
+    found = {"n2": {"acs": "0000:16:01.0", "memlock": "64"}}
+    report = gate(Cluster(probe=found), 3, accepted=["acs", "memlock"])
+    assert report["verdict"] == "pass"
+    assert [text.partition(":")[0] for text in report["warnings"]] == ["n2", "n2"]
+    report = gate(Cluster(probe=found), 3, accepted=["acs"])
+    assert "nccl_tests_accepted: [memlock]" in report["blocked"][0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("roce", "index", "words"),
+    [
+        ({"mlx5_0": [3]}, "", ""),
+        ({"mlx5_0": [3]}, "3", ""),
+        ({"mlx5_0": [3]}, "-1", ""),
+        ({"mlx5_0": [3], "mlx5_1": []}, "", "mlx5_1 has no RoCE v2 GID"),
+        ({"mlx5_0": [3, 5]}, "1", "NCCL_IB_GID_INDEX is 1, but routable RoCE v2 GIDs of mlx5_0 are at 3, 5"),
+    ],
+)
+def test_gids_of_roce(roce: dict[str, list[int]], index: str, words: str) -> None:
+    network = {"gbps": 400.0, "why": "NICs", "kind": "rdma", "nics": 8, "rails": {}, "roce": roce}
+    nodes = {"n1": node("n1"), "n2": node("n2", network=network)}
+    report = gate(Cluster(), nodes, environment={"NCCL_IB_GID_INDEX": index} if index else {})
+    assert report["verdict"] == ("blocked" if words else "pass")
+    assert not words or words in report["blocked"][0]["reason"]
 
 
 def test_busy_nodes_block() -> None:
