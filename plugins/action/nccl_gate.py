@@ -13,10 +13,11 @@ import time
 from typing import Any
 
 import yaml
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gpuops.cluster.plugins.filter.nccl_results import FilterModule
-from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_report, _gate_store
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_compare, _gate_report, _gate_store
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_launch import fingerprint
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_publish import publish
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_run import Gate
@@ -24,7 +25,7 @@ from ansible_collections.gpuops.cluster.plugins.modules import nccl_gate
 
 display = Display()
 # Settings that change how long or how loudly the gate runs, not what a pass means.
-INCIDENTAL = ("always", "drain", "job_name", "note", "parallel", "report_dir", "valid_days", "wait")
+INCIDENTAL = ("always", "compare_to", "drain", "job_name", "note", "parallel", "report_dir", "valid_days", "wait")
 
 
 def argument_spec() -> dict[str, Any]:
@@ -43,6 +44,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         _unused, settings = self.validate_argument_spec(argument_spec=argument_spec())
         self.task_vars, self.parallel = task_vars or {}, settings["parallel"]
         store = _gate_store.Store(settings["report_dir"])
+        if settings["compare_to"] and (problem := _gate_compare.read(settings["compare_to"])[1]):
+            raise AnsibleActionFail(f"nccl_tests_compare_to: {problem}")
         if settings["launcher"] == "auto":
             settings["launcher"] = self._launcher()
         nodes = {
@@ -61,6 +64,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             store.baseline(parts),
         )
         if valid is not None and not gate.blocked_now():
+            if settings["compare_to"]:
+                self._compare(_gate_compare.read(settings["compare_to"])[0], valid, settings["compare_to"])
             self._say(f"still proven: {len(nodes)} nodes passed at {valid['finished']}, {result['report']}")
             return {**result, "changed": False, "verdict": "pass"}
         if self._task.check_mode:
@@ -72,11 +77,14 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
     def _measure(self, gate: Gate, store: _gate_store.Store, proof: str, parts: str) -> dict[str, Any]:
         started = _gate_store.stamp(time.time())
+        old = _gate_compare.read(gate.settings["compare_to"])[0] if gate.settings["compare_to"] else None
         store.clear_logs()
         gate.run()
         finished = _gate_store.stamp(time.time())
-        baseline = {"key": parts, "proof": proof, "values": gate.baseline}
+        baseline = {"key": parts, "proof": proof, "values": gate.baseline, "history": store.history(parts)}
         report = _gate_report.document(gate, started, finished, baseline, gate.settings["note"])
+        if old is not None:
+            report["compared"] = self._compare(old, report, gate.settings["compare_to"])
         publish(store.folder, report)
         drained = self._drain(gate, report)
         if report["verdict"] == "pass":
@@ -96,6 +104,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 failed=True, msg=f"The gate says {report['verdict']}. {report['next_action']} Report: {where}"
             )
         return outcome
+
+    def _compare(self, old: Any, report: dict[str, Any], path: str) -> dict[str, Any]:
+        compared = _gate_compare.compare(old, report, path)
+        for line in _gate_compare.words(compared):
+            self._say(line)
+        return compared
 
     def _drain(self, gate: Gate, report: dict[str, Any]) -> list[str]:
         """Take guilty nodes out of service where that is wanted; returns which."""

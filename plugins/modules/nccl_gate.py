@@ -157,6 +157,10 @@ options:
     description: Measure even if a valid pass is there.
     type: bool
     default: false
+  compare_to:
+    description: An C(acceptance.json) of another run, or the folder that holds it; the report shows what changed since.
+    type: path
+    default: ""
   note:
     description: A remark that every report shows.
     type: str

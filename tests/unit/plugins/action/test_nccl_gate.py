@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.gpuops.cluster.plugins.action import nccl_gate
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_model import capability
@@ -135,6 +136,23 @@ def test_regression_against_earlier_passes(tmp_path: Path) -> None:
     result, _action = gate(tmp_path, rate=18.5, always=True)
     assert result["verdict"] == "fail"
     assert "baseline" in result["msg"]
+
+
+def test_compared_with_another_run(tmp_path: Path) -> None:
+    gate(tmp_path)
+    _result, action = gate(tmp_path, rate=18.5, always=True, margin=0.5, compare_to=str(tmp_path))
+    compared = json.loads((tmp_path / "acceptance.json").read_text())["compared"]
+    assert [(one["before"], one["after"]) for one in compared["tests"]] == [(20.0, 18.5)]
+    assert any("20 to 18.5 (-7.5%)" in line for line in action.said)
+
+
+@pytest.mark.parametrize(("text", "words"), [(None, "No such file"), ("{", "not JSON"), ("{}", "no acceptance report")])
+def test_what_cannot_be_compared_is_refused_before_measuring(tmp_path: Path, text: Any, words: str) -> None:
+    other = tmp_path / "other.json"
+    if text is not None:
+        other.write_text(text, encoding="utf-8")
+    with pytest.raises(AnsibleActionFail, match=words):
+        gate(tmp_path, compare_to=str(other))
 
 
 def test_launch_host_that_gives_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

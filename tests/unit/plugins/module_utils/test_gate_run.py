@@ -15,7 +15,12 @@ from typing import Any, Optional
 import jsonschema
 import pytest
 import yaml
-from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_html, _gate_report, _gate_store
+from ansible_collections.gpuops.cluster.plugins.module_utils import (
+    _gate_compare,
+    _gate_html,
+    _gate_report,
+    _gate_store,
+)
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_model import busbw_factor
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_run import Gate
 from ansible_collections.gpuops.cluster.plugins.modules import nccl_gate
@@ -538,6 +543,38 @@ def test_a_pass_stays_valid_until_something_changes(tmp_path: Path) -> None:
     assert store.proof("p", 7, 2000) is None
     (tmp_path / "acceptance.json").write_text("{torn", encoding="utf-8")
     assert store.proof("p", 7, 2000) is None
+
+
+def test_trend_of_passing_runs_is_drawn() -> None:
+    report = gate(Cluster(nodes={"n2/3": ("slow", 0.5)}), baseline={"node": 479.0, "cluster": 366.0})
+    assert "<circle" not in _gate_html.page(report).partition("Earlier passing runs")[2], "nothing is known of the runs"
+    runs = [{"finished": f"2026-11-{day:02d}T03:00:00Z", "gbps": 478.0 + day / 10} for day in range(1, 9)]
+    report["baseline"]["history"] = {"node": runs, "cluster": runs[:1]}
+    jsonschema.validate(report, SCHEMA)
+    drawn = _gate_html.page(report).partition("Earlier passing runs")[2]
+    assert drawn.count("<circle") == 9, "eight runs and this one; a single earlier run of the cluster is no trend"
+    assert 'class="bad"' in drawn, "this run did not pass"
+    assert "2026-11-01" in drawn
+
+
+def test_two_reports_are_compared() -> None:
+    old, new = gate(Cluster()), gate(Cluster(nodes={"n2": ("slow", 0.97)}), 3)
+    compared = _gate_compare.compare(old, new, "before/acceptance.json")
+    new["compared"] = compared
+    jsonschema.validate(new, SCHEMA)
+    by_test = {one["test"]: one for one in compared["tests"]}
+    assert by_test["all_reduce on n2 (GB/s)"]["change"] == pytest.approx(-0.03, abs=0.02)
+    assert compared["missing"] == [
+        "all_reduce on n4 (GB/s)",
+        "all_reduce on 4 nodes (GB/s)",
+        "alltoall on 4 nodes (GB/s)",
+    ]
+    words = _gate_compare.words(compared)
+    assert "(pass)" in words[0]
+    assert any(line.startswith("all_reduce on n2") for line in words)
+    page = _gate_html.page(new)
+    assert "Compared with another run" in page
+    assert "not measured this time: all_reduce on n4" in page
 
 
 def test_baseline_is_the_median_of_passing_runs(tmp_path: Path) -> None:
