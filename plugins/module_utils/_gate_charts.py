@@ -16,6 +16,7 @@ STYLE = """
 figure{margin:1rem 0}
 svg{max-width:100%;height:auto}
 svg text{font:12px system-ui,sans-serif;fill:var(--soft)}
+svg .mark{fill:var(--paper);font-weight:700;pointer-events:none}
 svg .axis{stroke:var(--line)}
 svg .curve{stroke:var(--curve);fill:none;stroke-width:2}
 svg .dot{fill:var(--curve)}
@@ -156,8 +157,12 @@ def heat_map(stage: dict[str, Any]) -> str:
                 title = escape(f"{name} and {other}: {result['reason']}")
                 place = f'x="{left + cell * column + 1}" y="{y + 1}" width="{cell - 2}" height="{cell - 2}"'
                 parts.append(f'<rect class="{kind}" {place}><title>{title}</title></rect>')
+                if kind == "bad":  # not by colour alone
+                    centre = f'x="{left + cell * column + cell // 2}" y="{y + 16}" text-anchor="middle"'
+                    parts.append(f'<text class="mark" {centre}>\u00d7</text>')
     return (
-        f'<figure><figcaption class="soft">Pairs, red where below the floor or broken</figcaption>'
+        '<figure><figcaption class="soft">Pairs: red with a cross where below the floor or broken, green where good, '
+        "empty where not run</figcaption>"
         f'<svg viewBox="0 0 {side} {side}" width="{side}" role="img" aria-label="Pairs">{"".join(parts)}</svg></figure>'
     )
 

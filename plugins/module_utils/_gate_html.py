@@ -81,12 +81,14 @@ def _stage(stage: dict[str, Any]) -> str:
         return f"<h2>{title}</h2>{good}"
     shown = sorted(stage["results"], key=lambda result: result["status"] == "pass")[:500]
     bad = [result for result in shown if result["status"] != "pass"]
+    good = shown[len(bad) :]
     more = f"<p class='soft'>{len(stage['results']) - len(shown)} more are in acceptance.json.</p>"
-    table = _measurements(bad) if bad else ""
-    if len(shown) > len(bad):
-        good = _measurements(shown[len(bad) :])
-        folded = f"<details><summary>{len(shown) - len(bad)} that passed</summary>{good}</details>"
-        table += folded if len(shown) - len(bad) > 16 else good
+    if len(good) > 16 or (bad and stage["name"] == "isolation"):
+        table = _measurements(bad) if bad else ""
+        if good:
+            table += f"<details><summary>{len(good)} that passed</summary>{_measurements(good)}</details>"
+    else:
+        table = _measurements(shown)
     table += more if len(stage["results"]) > len(shown) else ""
     why = next((result["expected_why"] for result in stage["results"]), "")
     text = (
@@ -98,7 +100,7 @@ def _stage(stage: dict[str, Any]) -> str:
     if ways:
         said = ", ".join(f"{way} ({count})" for way, count in list(ways.items())[:8])
         text += f"<p class='soft'>NCCL said: {escape(said)}.</p>"
-    drawn = [*bad[:3], *shown[len(bad) : len(bad) + 1]] if stage["name"] != "isolation" else []
+    drawn = [*bad[:3], *good[:1]] if stage["name"] != "isolation" else []
     curves = "".join(curve(result) for result in drawn)
     return f"<h2>{title}</h2>{text}{heat_map(stage)}{table}{curves}"
 
@@ -148,13 +150,47 @@ def _compared(compared: Optional[dict[str, Any]]) -> str:
     return f"<h2>Compared with another run</h2><p class='soft'>{escape(text)}.</p>" + html.table(head, rows)
 
 
+def _part(culprit: dict[str, Any]) -> str:
+    """A guilty part in a few words: GPU 5 of n3."""
+    host, device = culprit["host"], culprit["device"]
+    if culprit["kind"] == "gpu":
+        return f"GPU {device} of {host}"
+    if culprit["kind"] == "nic":
+        return f"NIC {device} of {host}"
+    if culprit["kind"] == "path":
+        return f"the path between {host}" + (f" over {device}" if device else "")
+    return str(host)
+
+
+def _title(report: dict[str, Any]) -> str:
+    """The verdict with the guilty parts' names, or what kept it from being one."""
+    guilty = [_part(culprit) for culprit in report["culprits"]]
+    if report["verdict"] != "fail" or not guilty:
+        return TITLES[report["verdict"]]
+    more = f" and {len(guilty) - 3} more" if len(guilty) > 3 else ""
+    return f"Fail: {'; '.join(guilty[:3])}{more}"
+
+
+def _unmeasured(report: dict[str, Any]) -> str:
+    """Why a stage that a reader looks for is not there."""
+    names = [stage["name"] for stage in report["stages"]]
+    if "nodes" not in names or "cluster" in names:
+        return ""
+    nodes = next(stage for stage in report["stages"] if stage["name"] == "nodes")
+    if len(nodes["nodes"]) < 2:
+        return ""
+    failed = any(result["status"] == "fail" for result in nodes["results"])
+    why = "some nodes fail alone: repair or take them out first" if failed else "it was not asked for"
+    return f"<p class='soft'>All nodes together were not measured, because {why}.</p>"
+
+
 def page(report: dict[str, Any]) -> str:
     """The whole HTML document."""
     verdict = report["verdict"]
     expected = report["expected"]
     note = f'<p class="note">{escape(report["note"])}</p>' if report["note"] else ""
     action = f"<p><b>What to do:</b> {escape(report['next_action'])}</p>"
-    parts = [html.verdict(TONES[verdict], TITLES[verdict], action) + note]
+    parts = [html.verdict(TONES[verdict], _title(report), action) + note]
     if report["culprits"]:
         rows = [
             [escape(one["kind"]), escape(one["host"]), escape(one["device"]), escape(one["evidence"])]
@@ -173,6 +209,7 @@ def page(report: dict[str, Any]) -> str:
     value = "no figure" if expected["value_gbps"] is None else f"{number(expected['value_gbps'])} GB/s bus bandwidth"
     parts.append(f"<h2>What was expected</h2><p><b>{value}</b> of all_reduce: {escape(expected['derivation'])}.</p>")
     parts += [_stage(stage) for stage in report["stages"]]
+    parts.append(_unmeasured(report))
     parts.append(_counters(report.get("counters") or []))
     parts += [_baseline(report), _compared(report.get("compared"))]
     when = f"{escape(report['started'])} to {escape(report['finished'])}"

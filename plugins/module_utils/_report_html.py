@@ -31,7 +31,8 @@ td.n,th.n{text-align:right;white-space:nowrap}
 .fail{color:var(--bad);font-weight:600}
 .unstable{color:var(--warn);font-weight:600}
 .blocked{color:var(--held);font-weight:600}
-@media print{body{max-width:none;padding:0}h2{break-after:avoid}tr,svg{break-inside:avoid}}
+@media print{body{max-width:none;padding:0;font-size:11px}.wide{overflow:visible}h2{break-after:avoid}
+  tr,svg,figure{break-inside:avoid}th,td{padding:.15rem .35rem}details::details-content{content-visibility:visible}}
 """
 NONE = "\u2013"  # an en dash
 
