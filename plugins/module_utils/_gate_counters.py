@@ -14,10 +14,11 @@ SCRIPT = r"""
 wait=${1:-0}
 name=${SLURMD_NODENAME:-$(hostname -s)}
 say() { awk -v n="$name" 'BEGIN {OFS = "\t"} NF == 3 {print "CNT", n, $1, $2, $3}'; }
+smi() { timeout 30 nvidia-smi "$@" 2>/dev/null; }
 # Bit masks of why clocks are lowered. Idle and settings of a person are not worth a word.
 clocks() {
   for field in clocks_event_reasons.active clocks_throttle_reasons.active; do
-    seen=$(nvidia-smi --query-gpu="index,$field,temperature.gpu" --format=csv,noheader,nounits 2>/dev/null) && break
+    seen=$(smi --query-gpu="index,$field,temperature.gpu" --format=csv,noheader,nounits) && break
   done
   printf '%s\n' "$seen" | tr -d ' ' |
     awk -F, 'NF == 3 && $2 ~ /^0x/ {print "gpu" $1, "clocks", $2; print "gpu" $1, "celsius", $3}'
@@ -31,11 +32,11 @@ if [ "$wait" -gt 0 ]; then
   done | sort -u | say
   exit 0
 fi
-nvidia-smi --query-gpu=index,ecc.errors.uncorrected.volatile.total,ecc.errors.corrected.volatile.total \
-  --format=csv,noheader,nounits 2>/dev/null | tr -d ' ' |
+smi --query-gpu=index,ecc.errors.uncorrected.volatile.total,ecc.errors.corrected.volatile.total \
+  --format=csv,noheader,nounits | tr -d ' ' |
   awk -F, '$2 ~ /^[0-9]+$/ {print "gpu" $1, "ecc_uncorrected", $2}
     $3 ~ /^[0-9]+$/ {print "gpu" $1, "ecc_corrected", $3}' | say
-nvidia-smi nvlink -e 2>/dev/null | awk '/^GPU [0-9]+:/ {g = $2; sub(":", "", g); seen[g] = 1} /Error/ {sum[g] += $NF}
+smi nvlink -e | awk '/^GPU [0-9]+:/ {g = $2; sub(":", "", g); seen[g] = 1} /Error/ {sum[g] += $NF}
   END {for (g in seen) print "gpu" g, "nvlink_errors", sum[g] + 0}' | say
 clocks | say
 { dmesg 2>/dev/null || journalctl -kb -o cat --no-pager 2>/dev/null; } |

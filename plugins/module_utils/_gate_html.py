@@ -77,8 +77,8 @@ def _stage(stage: dict[str, Any]) -> str:
         return _checks(stage, title)
     if stage["name"] == "preflight":
         bad = [result for result in stage["results"] if result["status"] != "pass"]
-        good = f"<p>{len(stage['results']) - len(bad)} of {len(stage['results'])} nodes are ready.</p>"
-        return f"<h2>{title}</h2>{good}"
+        ready = f"<p>{len(stage['results']) - len(bad)} of {len(stage['results'])} nodes are ready.</p>"
+        return f"<h2>{title}</h2>{ready}"
     shown = sorted(stage["results"], key=lambda result: result["status"] == "pass")[:500]
     bad = [result for result in shown if result["status"] != "pass"]
     good = shown[len(bad) :]

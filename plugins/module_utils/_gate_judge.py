@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import statistics
+from collections.abc import Sequence
 from typing import Any, Optional
 
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_model import busbw_factor
@@ -27,6 +28,12 @@ CRASHES = {"crashed", "nccl_error", "cuda_error"}
 OUTLIER = 3.5  # modified z-score (Iglewicz and Hoaglin)
 
 
+def bytes_of(text: str) -> float:
+    """Bytes of a size as nccl-tests takes it: 1G, 64M, 8."""
+    match = re.fullmatch(r"([0-9.]+)([KMGkmg]?)[A-Za-z]*", text.strip())
+    return float(match.group(1)) * 1024 ** " kmg".index(match.group(2).lower() or " ") if match else 0.0
+
+
 def last_words(text: str, limit: int = 200) -> str:
     """What a log says about a failure: the first line with a cause, else the last with an error, else the last."""
     lines = [line.strip() for line in text.splitlines() if any(letter.isalpha() for letter in line)]
@@ -40,11 +47,31 @@ def started(outcome: dict[str, Any]) -> bool:
     return bool(outcome["timed_out"]) or "# nThread" in outcome["stdout"] or outcome["rc"] == 0
 
 
-def sample(outcome: dict[str, Any], runs: list[dict[str, Any]], collective: str, ranks: int) -> dict[str, Any]:
+def misplaced(runs: list[dict[str, Any]], names: Sequence[str], known: dict[str, str]) -> str:
+    """Whether ranks are on other nodes than on these `names`; `known` maps whatever a node calls itself to its name.
+
+    Hosts that nobody knows prove nothing (all hosts of a cluster may be called localhost).
+    """
+    hosts = {str(device.get("host")).partition(".")[0] for run in runs for device in run.get("devices") or []}
+    if not hosts or not hosts <= set(known):
+        return ""
+    seen = {known[host] for host in hosts}
+    return "" if seen == set(names) else f"ranks on {', '.join(sorted(seen)[:4])}, expected on {len(names)} nodes"
+
+
+def sample(
+    outcome: dict[str, Any],
+    runs: list[dict[str, Any]],
+    collective: str,
+    ranks: int,
+    names: Sequence[str] = (),
+    known: Optional[dict[str, str]] = None,
+) -> dict[str, Any]:
     """Judge one launch.
 
     `outcome` is what `nccl_launch` returned ({rc, stdout, stderr, seconds, timed_out}), `runs` what `nccl_results` made
-    of its output. Returns {status, detail, size, busbw, in_place, seconds, curve: [{size, busbw}]}.
+    of its output; for `names` and `known` see `misplaced`.
+    Returns {status, detail, size, busbw, in_place, seconds, curve: [{size, busbw}]}.
     """
     problems = {problem for run in runs for problem in run.get("problems") or []}
     if ranks == 1:
@@ -63,8 +90,12 @@ def sample(outcome: dict[str, Any], runs: list[dict[str, Any]], collective: str,
         status, detail = "no_rows", ", ".join(sorted(problems)) or words
     elif len(runs) != 1 or runs[0].get("ranks") != ranks or problems & {"interleaved_copies", "single_rank"}:
         status, detail = "ranks", f"{len(runs)} copies, of {seen} ranks"
+    elif astray := misplaced(runs, names, known or {}):
+        status, detail = "ranks", astray
     elif "not_checked" in problems:
         status, detail = "no_rows", "the data was not checked"
+    elif not _busbw(max(rows, key=lambda row: row["size"]), "out_of_place", collective, ranks) and ranks > 1:
+        status, detail = "no_rows", "the largest size has no bandwidth"
     text = BROKEN.get(status, "")
     result: dict[str, Any] = {
         "status": status,
@@ -91,7 +122,8 @@ def _busbw(row: dict[str, Any], place: str, collective: str, ranks: int) -> Opti
     cell = row.get(place) or {}
     busbw, took = cell.get("busbw"), cell.get("time_us")
     if busbw is not None and busbw < 1 and took and ranks > 1:
-        return round(float(row["size"]) / float(took) / 1e3 * busbw_factor(collective, ranks), 5)
+        finer = round(float(row["size"]) / float(took) / 1e3 * busbw_factor(collective, ranks), 5)
+        return finer if finer < 1.01 else float(busbw)
     return None if busbw is None else float(busbw)
 
 

@@ -48,6 +48,11 @@ def warnings(stages: list[dict[str, Any]]) -> list[str]:
                     f"{result['collective']}: {result['reason']}: wrong algorithm, or topology other than the facts say"
                 )
                 found.setdefault(text, []).append(where)
+            if "short" in result["flags"]:
+                text = (
+                    f"{result['collective']} was judged at {result['size']} bytes, it did not go up to nccl_tests_end"
+                )
+                found.setdefault(text, []).append(where)
             if "not_judged" in result["flags"] and not result["expected_why"].startswith("one GPU"):
                 text = f"bandwidth of {result['collective']} was not judged, only its data: {result['expected_why']}"
                 found.setdefault(text, []).append(where)

@@ -25,6 +25,7 @@ Test = dict[str, Any]  # {label, names, collective, devices}
 Run = Callable[[list[dict[str, Any]]], list[Outcome]]
 
 
+LOOK = 120.0  # seconds for a task that only looks; a node that hangs there must not cost a launch's time limit
 STARTS = 3  # a launcher that fails before nccl-tests says a word has measured nothing
 
 
@@ -48,6 +49,7 @@ class Gate:
         self.settings, self.nodes, self.run_launches, self.parse = settings, nodes, run, parse
         self.say, self.save, self.baseline = say, save, baseline or {}
         self.launcher: launching.Launcher = launching.LAUNCHERS[settings["launcher"]](settings, list(nodes.values()))
+        self.known = {alias.partition(".")[0]: name for name, node in nodes.items() for alias in node["aliases"]}
         self.stages: list[dict[str, Any]] = []
         self.blocked: probing.Blocked = []
         self.culprits: list[dict[str, Any]] = []
@@ -94,7 +96,15 @@ class Gate:
 
     # Launches
 
-    def spec(self, test: Test, command: list[str], per_node: int, label: str, beside: bool = False) -> dict[str, Any]:
+    def spec(
+        self,
+        test: Test,
+        command: list[str],
+        per_node: int,
+        label: str,
+        beside: bool = False,
+        timeout: Optional[float] = None,
+    ) -> dict[str, Any]:
         nodes = [self.nodes[name] for name in test["names"]]
         variables = launching.environment(self.settings, len(nodes), test.get("environment"), test.get("forced"))
         command = launching.with_devices(command, test.get("devices"))
@@ -102,7 +112,7 @@ class Gate:
             "name": label,
             "command": self.launcher.command(label, nodes, per_node, command, variables, beside),
             "environment": variables,
-            "timeout": float(self.settings["timeout"]),
+            "timeout": float(timeout or self.settings["timeout"]),
             "cleanup": self.launcher.cleanup(label),
         }
 
@@ -127,7 +137,14 @@ class Gate:
                 self.save(f"{outcome['name']}.log", f"{outcome['stdout']}\n{outcome['stderr']}")
                 ranks = len(test["names"]) * self.per_node(test)
                 taken[test["label"]].append(
-                    judging.sample(outcome, self.parse(outcome["stdout"]), test["collective"], ranks)
+                    judging.sample(
+                        outcome,
+                        self.parse(outcome["stdout"]),
+                        test["collective"],
+                        ranks,
+                        test["names"],
+                        self.known,
+                    )
                 )
             good = sum(taken[test["label"]][-1]["status"] == "ok" for test in tests)
             slowest = max(outcome["seconds"] for outcome in outcomes)
@@ -171,6 +188,9 @@ class Gate:
             label = test["label"]
             judged = judging.judge(taken[label], limits[label])
             curve: list[dict[str, Any]] = next((one["curve"] for one in taken[label] if one["curve"]), [])
+            end = judging.bytes_of(str(self.settings["end"]))
+            if judged["median_gbps"] and 0 < (taken[label][0]["size"] or 0) < 0.9 * end:
+                judged["flags"] = [*judged["flags"], "short"]
             samples = [
                 {key: one[key] for key in ("status", "detail", "busbw", "in_place", "seconds")} for one in taken[label]
             ]
@@ -253,7 +273,7 @@ class Gate:
     def _probe(self, names: list[str]) -> None:
         """One task a node that says what only the job can know."""
         command = ["sh", "-c", probing.PROBE, "probe", self.settings["binaries"]]
-        outcome = self.run_launches([self.spec({"names": names}, command, 1, "preflight-probe")])[0]
+        outcome = self.run_launches([self.spec({"names": names}, command, 1, "preflight-probe", timeout=LOOK)])[0]
         self.save("preflight-probe.log", f"{outcome['stdout']}\n{outcome['stderr']}")
         self.probes = probing.read_probe(outcome["stdout"])
         views = {

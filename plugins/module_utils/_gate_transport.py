@@ -48,7 +48,7 @@ def fallback(ways: dict[str, int], nodes: dict[str, dict[str, Any]]) -> str:
 def look(gate: Any, names: list[str], result: dict[str, Any]) -> None:
     """Add to a result which ways NCCL took; a silent fall-back to sockets makes it a failure."""
     command = ["sh", "-c", COLLECT, "collect", FOLDER, WAYS]
-    outcome = gate.run_launches([gate.spec({"names": names}, command, 1, "cluster-ways")])[0]
+    outcome = gate.run_launches([gate.spec({"names": names}, command, 1, "cluster-ways", timeout=120)])[0]
     gate.save("cluster-ways.log", f"{outcome['stdout']}\n{outcome['stderr']}")
     result["ways"] = read(outcome["stdout"])
     reason = fallback(result["ways"], gate.capabilities(names))

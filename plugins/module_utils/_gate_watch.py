@@ -9,6 +9,8 @@ from typing import Any
 
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_counters as counting
 
+LOOK = 120.0  # seconds for one look at the counters of all nodes
+
 
 class Watch:
     """`gate` is the Gate that measures. Nodes that cannot be asked have no counters; nothing fails because of that."""
@@ -20,7 +22,8 @@ class Watch:
 
     def _spec(self, when: str, seconds: int) -> dict[str, Any]:
         command = ["sh", "-c", counting.SCRIPT, "counters", str(seconds)]
-        spec: dict[str, Any] = self.gate.spec({"names": list(self.gate.nodes)}, command, 1, f"counters-{when}", True)
+        names = {"names": list(self.gate.nodes)}
+        spec: dict[str, Any] = self.gate.spec(names, command, 1, f"counters-{when}", True, None if seconds else LOOK)
         return spec
 
     def look(self, when: str) -> None:

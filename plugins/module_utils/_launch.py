@@ -9,9 +9,11 @@ processes on other hosts, for which a command to clean up is given.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +38,37 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             time.sleep(0.2)  # children of a launcher that has gone get a moment of their own
 
 
+def _clean_up(command: list[str], environment: dict[str, str]) -> None:
+    """What could not be cleaned up shows when the next launch waits; it is no reason to lose this one's outcome."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(command, check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=60, env=environment)
+
+
+class _Reader(threading.Thread):
+    """Reads a pipe to its end and keeps its head and its tail: a program that floods it must not fill the memory."""
+
+    def __init__(self, pipe: Any, keep: int) -> None:
+        super().__init__(daemon=True)
+        self.pipe, self.half = pipe, max(1, keep // 2)
+        self.head, self.tail, self.lost = b"", b"", 0
+        self.start()
+
+    def run(self) -> None:
+        for chunk in iter(lambda: self.pipe.read1(65536), b""):
+            room = self.half - len(self.head)
+            self.head += chunk[:room]
+            self.tail += chunk[room:]
+            if len(self.tail) > 2 * self.half:
+                self.lost += len(self.tail) - self.half
+                self.tail = self.tail[-self.half :]
+
+    def text(self) -> str:
+        tail = self.tail[-self.half :]
+        lost = self.lost + len(self.tail) - len(tail)
+        gap = f"\n... {lost} bytes left out ...\n".encode() if lost else b""
+        return (self.head + gap + tail).decode(errors="replace")
+
+
 def launch(spec: dict[str, Any], keep: int) -> dict[str, Any]:
     """Run one command to its end or its time limit."""
     started = time.monotonic()
@@ -52,22 +85,23 @@ def launch(spec: dict[str, Any], keep: int) -> dict[str, Any]:
         )
     except OSError as error:
         return {**outcome, "stderr": f"{spec['command'][0]}: {error.strerror}", "seconds": 0.0}
+    readers = [_Reader(pipe, keep) for pipe in (process.stdout, process.stderr)]
     try:
-        out, err = process.communicate(timeout=spec["timeout"])
+        process.wait(spec["timeout"])
     except subprocess.TimeoutExpired:
         outcome["timed_out"] = True
         _stop(process)
         if spec["cleanup"]:
-            subprocess.run(spec["cleanup"], check=False, capture_output=True, timeout=60, env=environment)
-        try:
-            out, err = process.communicate(timeout=GRACE)
-        except subprocess.TimeoutExpired as late:  # somebody outside the group still holds the pipes
-            out, err = late.stdout or b"", late.stderr or b""
+            _clean_up(spec["cleanup"], environment)
+    for reader in readers:
+        reader.join(GRACE)  # somebody outside the group may still hold the pipes
+    if any(reader.is_alive() for reader in readers):
+        _stop(process)
     return {
         **outcome,
         "rc": process.returncode,
-        "stdout": out.decode(errors="replace")[-keep:],
-        "stderr": err.decode(errors="replace")[-keep:],
+        "stdout": readers[0].text(),
+        "stderr": readers[1].text(),
         "seconds": round(time.monotonic() - started, 3),
     }
 

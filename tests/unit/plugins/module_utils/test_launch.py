@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,28 @@ def test_missing_program_is_a_result() -> None:
     assert "No such file" in outcome["stderr"]
 
 
-def test_long_output_keeps_its_end() -> None:
+def test_long_output_keeps_its_head_and_its_end() -> None:
     outcome = launch("seq 10000")
-    assert len(outcome["stdout"]) == 1000
+    assert outcome["stdout"].startswith("1\n2\n"), "the head lists the ranks"
     assert outcome["stdout"].endswith("10000\n")
+    assert "bytes left out" in outcome["stdout"]
+    assert len(outcome["stdout"]) < 1100
+
+
+def test_flood_does_not_fill_the_memory() -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    outcome = launch("head -c 300M /dev/zero | tr '\\0' x; echo the end")
+    assert outcome["stdout"].endswith("the end\n")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024, "KiB"
+
+
+def test_child_that_holds_the_pipe_is_no_hang() -> None:
+    began = time.monotonic()
+    outcome = launch("sleep 600 & echo done", timeout=60)
+    assert (outcome["timed_out"], outcome["rc"], outcome["stdout"]) == (False, 0, "done\n")
+    assert time.monotonic() - began < 30
+
+
+def test_cleanup_that_fails_costs_nothing(tmp_path: Path) -> None:
+    outcome = launch("echo begun; sleep 60", timeout=0.5, cleanup=[str(tmp_path / "missing")])
+    assert (outcome["timed_out"], outcome["stdout"]) == (True, "begun\n")

@@ -1,0 +1,154 @@
+# Copyright (c) The gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A simulated cluster that answers the gate's command lines, for its tests."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible_collections.gpuops.cluster.plugins.module_utils._gate_model import busbw_factor
+from ansible_collections.gpuops.cluster.plugins.modules import nccl_gate
+
+ROOT = Path(__file__).resolve().parents[3]
+SCHEMA = json.loads((ROOT / "roles/nccl_tests/files/acceptance.schema.json").read_text(encoding="utf-8"))
+OPTIONS = yaml.safe_load(nccl_gate.DOCUMENTATION)["options"]
+
+
+def settings(**given: Any) -> dict[str, Any]:
+    defaults = {name: option["default"] for name, option in OPTIONS.items() if "default" in option}
+    return {**defaults, "launcher": "slurm", "binaries": "/opt/nccl-tests/bin", **given}
+
+
+def node(name: str, **given: Any) -> dict[str, Any]:
+    capability = {
+        "state": "ok",
+        "reason": "",
+        "problems": [],
+        "gpus": 8,
+        "product": "NVIDIA H100 80GB HBM3",
+        "driver": "580.95.05",
+        "mig": False,
+        "labels": [["NV18"] * 8] * 8,
+        "ring": {"gbps": 370.8, "why": "ring over NVSwitch"},
+        "peak": {"gbps": 480.0, "why": "NVLS"},
+        "network": {"gbps": 400.0, "why": "NICs 8 x 400 Gbit/s", "kind": "rdma", "nics": 8},
+        **given,
+    }
+    return {
+        "slurm_name": name,
+        "mpi_host": name,
+        "aliases": [name],
+        "leaf": "",
+        "gpus": capability["gpus"],
+        "capability": capability,
+    }
+
+
+class Cluster:
+    """Answers the gate's command lines like Slurm with nccl-tests on good nodes, but for the faults given."""
+
+    def __init__(self, **faults: Any) -> None:
+        self.faults, self.rng = faults, random.Random(5)
+        self.commands: list[list[str]] = []
+        self.seen: set[str] = set()
+        self.said: list[str] = []
+        self.logs: dict[str, str] = {}
+
+    def run(self, launches: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        self.commands += [launch["command"] for launch in launches]
+        return [{"name": launch["name"], **self.answer(launch)} for launch in launches]
+
+    def answer(self, launch: dict[str, Any]) -> dict[str, Any]:
+        words = launch["command"]
+        outcome = {"rc": 0, "stdout": "", "stderr": "", "seconds": 2.0, "timed_out": False}
+        if words[0] == "salloc":
+            if reason := self.faults.get("salloc"):
+                return {**outcome, "rc": 1, "stderr": f"salloc: error: {reason}"}
+            return {**outcome, "stderr": "salloc: Granted job allocation 7"}
+        if words[0] == "scancel":
+            return outcome
+        return self.step(launch, words, outcome)
+
+    def step(self, launch: dict[str, Any], words: list[str], outcome: dict[str, Any]) -> dict[str, Any]:
+        label = launch["name"]
+        names = next(word for word in words if word.startswith("--nodelist=")).partition("=")[2].split(",")
+        if "collect" in words:
+            return {
+                **outcome,
+                "stdout": "".join(f"WAY\t8\tUsing network {n}\n" for n in self.faults.get("ways", ["IB"])),
+            }
+        if "counters" in words:
+            return {**outcome, "stdout": self.faults.get("counters", {}).get(label.removeprefix("counters-"), "")}
+        if "sh" in words:
+            return {**outcome, "stdout": "".join(self.probe(name) for name in names)}
+        if self.faults.get("first_start") and label not in self.seen:
+            self.seen.add(label)
+            return {**outcome, "rc": 139, "stderr": "srun: error: n1: task 5: Segmentation fault"}
+        if (rail := launch["environment"].get("NCCL_IB_HCA", "")).startswith("="):
+            rates = {tuple(key.split("~")): rate for key, rate in self.faults.get("rails", {}).items()}
+            slow = min([rates.get((host, rail[1:]), 1) for host in [*names, "*"]])
+            busbw = 45 * slow * self.rng.gauss(1, 0.004)
+            return {**outcome, "stdout": self.table("all_reduce", 8 * len(names), [busbw / 2, busbw])}
+        return self.perf(words, names, outcome)
+
+    def probe(self, name: str) -> str:
+        fields = {"name": name, "memlock": "unlimited", "shm_mib": "64000", "binaries": "b", "libraries": "l"}
+        fields |= {"missing": "", "nccl": "n", "loopback": "", **self.faults.get("probe", {}).get(name, {})}
+        return "GATE\t" + "\t".join(f"{key}={value}" for key, value in fields.items()) + "\n"
+
+    def perf(self, words: list[str], names: list[str], outcome: dict[str, Any]) -> dict[str, Any]:
+        collective = next(word for word in words if word.endswith("_perf")).split("/")[-1][: -len("_perf")]
+        ranks = int(next(word for word in words if word.startswith("--ntasks=")).partition("=")[2])
+        gpus = re.search(r"CUDA_VISIBLE_DEVICES=([\d,]+)", " ".join(words))
+        devices = {int(number) for number in gpus.group(1).split(",")} if gpus else set(range(8))
+        usual = 479.0 if len(names) == 1 and not gpus else 366.0
+        usual = 48.5 * (ranks - 1) / (ranks - 8) if collective == "alltoall" else usual
+        usual *= self.rng.gauss(1, self.faults.get("noise", 0.004))
+        for victim, (kind, value) in self.faults.get("nodes", {}).items():
+            host, _slash, gpu = victim.partition("/")
+            members = set(host.split("+"))
+            if not members <= set(names) or (len(members) == 2 and len(names) != 2 and kind == "pair"):
+                continue
+            if gpu and int(gpu) not in devices:
+                continue
+            if kind == "together" and len(names) == 1:
+                continue
+            if kind == "crowd" and len(names) < 3:
+                continue
+            if kind == "hang":
+                return {**outcome, "rc": -9, "timed_out": True, "seconds": 600.0}
+            if kind == "crash":
+                return {
+                    **outcome,
+                    "rc": 3,
+                    "stdout": self.table(collective, ranks, [])[:0],
+                    "stderr": "Test NCCL failure common.cu:450",
+                }
+            if kind == "wrong":
+                return {**outcome, "rc": 7, "stdout": self.table(collective, ranks, [usual], wrong=5)}
+            if kind == "usage":
+                return {**outcome, "stdout": "[]"}
+            if kind == "copies":
+                one = json.loads(self.table(collective, 1, [usual]))
+                return {**outcome, "stdout": json.dumps(one * ranks)}
+            usual *= value
+        return {**outcome, "stdout": self.table(collective, ranks, [usual / 2, usual])}
+
+    def table(self, collective: str, ranks: int, rates: list[float], wrong: int = 0) -> str:
+        """What the filter would return, as JSON: the gate's `parse` is json.loads here."""
+        rows = []
+        for power, busbw in enumerate(rates):
+            bytes_ = 2**29 << power
+            took = bytes_ / (busbw / busbw_factor(collective, ranks)) / 1e3
+            cell = {"time_us": took, "algbw": 0.0, "busbw": round(busbw, 2), "wrong": wrong}
+            rows.append({"size": bytes_, "out_of_place": cell, "in_place": cell})
+        problems = (["wrong_data"] if wrong else []) + (["single_rank"] if ranks == 1 else [])
+        return json.dumps(
+            [{"collective": collective, "ranks": ranks, "rows": rows, "wrong": wrong, "problems": problems}]
+        )
