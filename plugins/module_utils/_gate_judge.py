@@ -24,6 +24,12 @@ CAUSE = re.compile(
     r"segmentation fault|bus error|test (nccl|cuda) failure|NCCL WARN|out of memory|oom-kill", re.IGNORECASE
 )
 TELLING = re.compile(r"error|failure|failed|fatal|invalid|denied|refused|unreachable|not found", re.IGNORECASE)
+ALONE = {"interleaved_copies", "single_rank"}
+PLAIN = {  # the parser's codes in a person's words, the most telling first
+    "usage": "it printed its usage, so this release does not know an option",
+    "no_rows": "there is no table",
+    "incomplete": "its output breaks off",
+}
 CRASHES = {"crashed", "nccl_error", "cuda_error"}
 OUTLIER = 3.5  # modified z-score (Iglewicz and Hoaglin)
 
@@ -86,9 +92,11 @@ def sample(
         status, detail = "wrong", f"{sum(run.get('wrong') or 0 for run in runs)} elements differ"
     elif problems & CRASHES or outcome["rc"] not in (0, None):
         status, detail = "crash", words
-    elif not runs or not rows or problems & {"no_rows", "usage", "incomplete"}:
-        status, detail = "no_rows", ", ".join(sorted(problems)) or words
-    elif len(runs) != 1 or runs[0].get("ranks") != ranks or problems & {"interleaved_copies", "single_rank"}:
+    elif rows and (problems & ALONE or (len(runs) > 1 and "usage" not in problems)):
+        status, detail = "ranks", f"{len(runs)} copies, of {seen} ranks (is nccl-tests built with the launcher's MPI?)"
+    elif not runs or not rows or problems & set(PLAIN):
+        status, detail = "no_rows", next((PLAIN[code] for code in PLAIN if code in problems), words)
+    elif runs[0].get("ranks") != ranks:
         status, detail = "ranks", f"{len(runs)} copies, of {seen} ranks"
     elif astray := misplaced(runs, names, known or {}):
         status, detail = "ranks", astray

@@ -108,7 +108,7 @@ def test_every_kind_of_fault_is_named_side_by_side(tmp_path: Path, faults: Calla
     by_host = {one["host"]: one for one in report["culprits"]}
     assert set(by_host) == set(NODES) - {"n8"}
     assert {("gpu", "n4", "1"), ("gpu", "n6", "3"), ("gpu", "n7", "2")} < guilty(report)
-    words = {"n1": "usage", "n2": "4 copies", "n3": "did not end within", "n5": "incomplete", "n6": "wrong data"}
+    words = {"n1": "its usage", "n2": "4 copies", "n3": "did not end within", "n5": "breaks off", "n6": "wrong data"}
     for host, text in words.items():
         assert text in by_host[host]["evidence"], by_host[host]
     alone = {result["nodes"][0]: result["status"] for result in report["stages"][1]["results"]}

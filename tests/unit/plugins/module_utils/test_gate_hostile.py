@@ -93,7 +93,10 @@ HOSTILE: dict[str, tuple[Callable[[str, dict[str, Any]], dict[str, Any]], str]] 
         lambda _release, outcome: {**outcome, "stdout": "USAGE: all_reduce_perf \n\t[-t,--nthreads <num threads>] \n"},
         "usage",
     ),
-    "cut after the first row, exit 0": (lines(lambda text: text[:-5]), "incomplete"),
+    "cut after the first row, exit 0": (
+        lines(lambda text: text[: [line[:1] for line in text].index(" ") + 1]),
+        "breaks off",
+    ),
     "table of another table": (lambda _release, outcome: {**outcome, "stdout": outcome["stdout"] * 2}, "2 copies"),
     "eight lone ranks": (
         lambda release, outcome: {**outcome, "stdout": table(release, "all_reduce", ["n2"], 1, 479.0) * 8},

@@ -88,7 +88,7 @@ def outcome(stdout: str = "", stderr: str = "", rc: int = 0, timed_out: bool = F
         (outcome(GOOD, "srun: error: n2: task 1: Bus error", rc=135), "crash", "Bus error"),
         (outcome("USAGE: all_reduce_perf \n\t[-t,--nthreads <num threads>] \n"), "no_rows", "no usable result"),
         (outcome(""), "no_rows", "no usable result"),
-        (outcome(GOOD.split("     2097152", maxsplit=1)[0]), "no_rows", "incomplete"),
+        (outcome(GOOD.split("     2097152", maxsplit=1)[0]), "no_rows", "breaks off"),
         (outcome("\n".join(line for line in GOOD.splitlines() if "Rank  1" not in line)), "ranks", "1 ranks"),
     ],
     ids=["good", "hang", "wrong", "bus error", "usage", "silence", "cut", "one rank"],
