@@ -14,30 +14,17 @@ description:
     texts that can be compared with those of other hosts. M(gpuops.cluster.audit_report) compares them.
   - Reads only. Packages are read from dpkg's own file; elsewhere libraries are found, and package versions are not.
 options:
-  nvidia_smi:
-    description:
-      - Path of C(nvidia-smi).
-      - Found in C(PATH) when not given.
-    type: path
-  timeout:
-    description: Seconds that one call of C(nvidia-smi) may take.
-    type: int
-    default: 60
   environments_root:
     description: Directory of the environments that the role P(gpuops.cluster.pytorch_env#role) makes.
     type: path
     default: /opt/gpuops/envs
-attributes:
-  check_mode:
-    description: Reads only, so that check mode makes no difference.
-    support: full
-  diff_mode:
-    description: Nothing is changed.
-    support: none
 seealso:
   - module: gpuops.cluster.audit_report
   - module: gpuops.cluster.gpu_facts
   - module: gpuops.cluster.fabric_facts
+extends_documentation_fragment:
+  - gpuops.cluster.look
+  - gpuops.cluster.look.nvidia_smi
 author:
   - The gpuops.cluster contributors (@gpuops)
 """

@@ -12,23 +12,15 @@ version_added: 0.1.0
 description:
   - Reads C(/sys/class/net) and C(/sys/class/infiniband), so that no tool needs to be installed.
   - Never fails because a port is down. It reports instead, by C(problems).
-options:
-  sysfs_root:
-    description: Where sysfs is mounted.
-    type: path
-    default: /sys
 attributes:
-  check_mode:
-    description: Reads only, so that check mode makes no difference.
-    support: full
-  diff_mode:
-    description: Nothing is changed.
-    support: none
   facts:
     description: Returns C(ansible_facts.fabric).
     support: full
 seealso:
   - module: gpuops.cluster.gpu_facts
+extends_documentation_fragment:
+  - gpuops.cluster.look
+  - gpuops.cluster.look.sysfs
 author:
   - The gpuops.cluster contributors (@gpuops)
 """

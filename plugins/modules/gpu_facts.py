@@ -15,35 +15,20 @@ description:
   - Never fails because a GPU or its driver is sick. It reports instead, by C(state), C(reason) and C(problems).
   - A driver that hangs costs at most O(timeout) seconds a call.
 options:
-  nvidia_smi:
-    description:
-      - Path of C(nvidia-smi).
-      - Found in C(PATH) when not given.
-    type: path
-  timeout:
-    description: Seconds that one call of C(nvidia-smi) may take. Its process group is killed after that.
-    type: int
-    default: 60
-  sysfs_root:
-    description: Where sysfs is mounted.
-    type: path
-    default: /sys
   proc_root:
     description: Where proc is mounted.
     type: path
     default: /proc
 attributes:
-  check_mode:
-    description: Reads only, so that check mode makes no difference.
-    support: full
-  diff_mode:
-    description: Nothing is changed.
-    support: none
   facts:
     description: Returns C(ansible_facts.gpu).
     support: full
 seealso:
   - module: gpuops.cluster.fabric_facts
+extends_documentation_fragment:
+  - gpuops.cluster.look
+  - gpuops.cluster.look.nvidia_smi
+  - gpuops.cluster.look.sysfs
 author:
   - The gpuops.cluster contributors (@gpuops)
 """
