@@ -1,0 +1,98 @@
+# Copyright (c) The gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether apt's package lists can be used as they are. Private to this collection."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+TRIES = 3  # a mirror that is being updated, a network that is still coming up
+Run = Callable[..., tuple[int, str, str]]
+
+
+@dataclass
+class Places:
+    """Where apt keeps its files."""
+
+    lists: str = "/var/lib/apt/lists"
+    stamp: str = "/var/lib/apt/periodic/update-success-stamp"
+    sources: str = "/etc/apt/sources.list"
+
+
+def sources(places: Places) -> list[str]:
+    """Files of apt's sources."""
+    folder = glob.escape(f"{places.sources}.d")
+    files = [places.sources, *sorted(glob.glob(f"{folder}/*.list") + glob.glob(f"{folder}/*.sources"))]
+    return [path for path in files if os.path.exists(path)]
+
+
+def remote(path: str) -> bool:
+    """Whether a file of sources names a repository that is not on this host's own disk."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        lines = [line for line in file if re.match(r"\s*(deb\s|URIs:)", line)]
+    return any(re.search(r"\b(https?|ftp|mirror|tor|s3)\b[+\w]*:/", line) for line in lines)
+
+
+def empty(places: Places) -> bool:
+    """Whether there are no lists. Those of a local repository, whose names begin with _, do not stand for others."""
+    names = [os.path.basename(path) for path in glob.glob(f"{glob.escape(places.lists)}/*Packages*")]
+    if any(not name.startswith("_") for name in names):
+        return False
+    return not names or any(remote(path) for path in sources(places))
+
+
+def fetched(places: Places) -> float:
+    """When the lists were fetched last; 0 where there are none."""
+    return max((os.stat(path).st_mtime for path in (places.lists, places.stamp) if os.path.exists(path)), default=0.0)
+
+
+def newer_sources(places: Places, since: float) -> list[str]:
+    """Sources that came to this host later, by change time: packages and archives bring modification times along."""
+    return [path for path in sources(places) if os.stat(path).st_ctime > since]
+
+
+def reason(places: Places, now: float, valid: float, check: bool) -> str:
+    """Why the lists have to be fetched; empty where not.
+
+    The date alone says little: images are shipped with empty lists of a fresh date. In check mode only what is missing
+    counts, since without lists nothing can be said about a package.
+    """
+    if empty(places):
+        return "there are none"
+    if check:
+        return ""
+    since = fetched(places)
+    if now - since > valid:
+        return f"they are older than {valid:g} s"
+    newer = newer_sources(places, since)
+    return f"{newer[0]} is newer" if newer else ""
+
+
+def locked(words: str) -> str:
+    """What apt says of a lock that somebody else holds; empty where it is about something else."""
+    found = re.search(r"Could not get lock .*|Unable to (?:acquire|lock) .*", words)
+    return found.group() if found else ""
+
+
+def update(run_command: Run, lock_timeout: float) -> str:
+    """Fetch the lists. Returns apt's words if it could not."""
+    deadline = time.monotonic() + lock_timeout
+    failures = 0
+    environment = {"LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
+    while True:
+        rc, _out, words = run_command(["apt-get", "-q", "update"], environ_update=environment)
+        if rc == 0 and "Failed to fetch" not in words:
+            return ""
+        if locked(words) and time.monotonic() < deadline:
+            time.sleep(1)
+            continue
+        failures += 1
+        if failures == TRIES or locked(words):
+            return words.strip()
+        time.sleep(failures)

@@ -1,0 +1,85 @@
+#!/usr/bin/python
+# Copyright (c) The gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: package_index
+short_description: Fetch apt's package lists when they are missing, too old, or older than the sources
+version_added: 0.2.0
+description:
+  - Runs C(apt-get update) only when it is needed, and never reports a change for it.
+  - Empty lists are fetched whatever their date, which images are often shipped with.
+  - Waits for another apt to end, and names it when it does not.
+options:
+  cache_valid_time:
+    description: Seconds that lists can be used.
+    type: int
+    default: 86400
+  lock_timeout:
+    description: Seconds to wait for another apt.
+    type: int
+    default: 600
+attributes:
+  check_mode:
+    description: Fetches lists only where there are none at all, because without them no package can be looked up.
+    support: partial
+  diff_mode:
+    description: There is nothing to show.
+    support: none
+author:
+  - The gpuops.cluster contributors (@gpuops)
+"""
+
+EXAMPLES = r"""
+- name: Have package lists
+  gpuops.cluster.package_index:
+
+- name: Have package lists of this hour
+  gpuops.cluster.package_index:
+    cache_valid_time: 3600
+"""
+
+RETURN = r"""
+refreshed:
+  description: Whether the lists were fetched.
+  returned: success
+  type: bool
+reason:
+  description: Why they were fetched.
+  returned: success
+  type: str
+  sample: there are none
+"""
+
+import os
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpuops.cluster.plugins.module_utils import _package_index as index
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "cache_valid_time": {"type": "int", "default": 86400},
+            "lock_timeout": {"type": "int", "default": 600},
+        },
+        supports_check_mode=True,
+    )
+    places = index.Places()
+    why = index.reason(places, time.time(), module.params["cache_valid_time"], module.check_mode)
+    if why:
+        trouble = index.update(module.run_command, module.params["lock_timeout"])
+        if trouble:
+            module.fail_json(msg=f"package lists have to be fetched, since {why}, and apt-get update says: {trouble}")
+        if index.empty(places):
+            module.fail_json(msg="apt-get update brought no package lists; see /etc/apt/sources.list.d")
+        os.utime(places.lists)  # apt leaves the date alone when nothing is new
+    module.exit_json(changed=False, refreshed=bool(why), reason=why)
+
+
+if __name__ == "__main__":
+    main()
