@@ -90,6 +90,14 @@ def test_homes_are_left_alone(connect: Callable[[str], Host], name: str) -> None
     assert host.file("/home/alice").mode == 0o775
 
 
+def test_a_home_that_root_cannot_write_is_no_obstacle(n1: Host) -> None:
+    assert n1.run("touch /home/alice/x").rc == 1
+
+
+def test_authorities_of_others_are_left_alone(n2: Host) -> None:
+    assert "@cert-authority *.site.example " in n2.file("/etc/ssh/ssh_known_hosts").content_string
+
+
 @pytest.mark.parametrize("name", NODES)
 def test_no_rollback_is_pending(connect: Callable[[str], Host], name: str) -> None:
     assert not connect(name).service("ssh-trust-rollback.timer").is_running
@@ -113,13 +121,18 @@ def test_what_a_home_says_of_an_older_key_does_not_matter(n1: Host) -> None:
 # --- what happens to a cluster later; the order of these tests matters, and they are the last of the scenario ---
 
 PROJECT = Path(__file__).parents[2]
+PASSPHRASE = "of this test alone"
 ANY_KEY = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o IdentitiesOnly=yes -o ControlPath=none"
 
 
-def play(*arguments: str) -> tuple[dict[str, int], str]:
+def authority() -> Path:
+    return Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]) / "ssh_trust_ca"
+
+
+def play(*arguments: str, inventory: str = "inventories/lab") -> tuple[dict[str, int], str]:
     """The scenario's converge.yml again. Returns the changes of each host (-1: failed) and what was printed."""
     tool = str(Path(sys.executable).parent / "ansible-playbook")
-    argv = [tool, "-i", "inventories/lab", "molecule/ssh_trust/converge.yml", *arguments]
+    argv = [tool, "-i", inventory, "molecule/ssh_trust/converge.yml", *arguments]
     done = subprocess.run(argv, cwd=PROJECT, capture_output=True, text=True, check=False)
     recap = re.findall(r"^(\S+)\s+: ok=\d+\s+changed=(\d+)\s+unreachable=0\s+failed=(\d+)", done.stdout, re.MULTILINE)
     return {host: int(changed) if failed == "0" else -1 for host, changed, failed in recap}, done.stdout + done.stderr
@@ -149,18 +162,22 @@ def test_a_host_that_is_installed_anew_touches_no_other(ctl: Host, n1: Host) -> 
     assert [files(host) for host in (ctl, n1)] == before
 
 
-def test_what_is_no_longer_right_is_signed_anew(n2: Host) -> None:
-    """n2 has its first host key again since the test before, and its certificate for alice comes to its end."""
-    folder = Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]) / "ssh_trust_ca"
-    public = folder / "issued/n2/alice.pub"
-    argv = ["ssh-keygen", "-q", "-P", "of this test alone", "-s", str(folder / "ca"), "-I", "alice@n2", "-n", "alice"]
-    subprocess.run([*argv, "-V", "-80d:+10d", str(public)], check=True)
-    old = (folder / "issued/n2/alice-cert.pub").read_text().strip()
-    n2.check_output("echo %s > /etc/ssh/ssh_trust_key_alice-cert.pub", old)
+def test_what_is_no_longer_right_is_signed_anew(n1: Host, n2: Host) -> None:
+    """n2 has its first host key again since the test before; root's certificate expires, alice's comes to its end."""
+    for user, days in (("root", "-80d:-1d"), ("alice", "-80d:+10d")):
+        public = authority() / f"issued/n2/{user}.pub"
+        argv = ["ssh-keygen", "-q", "-P", PASSPHRASE, "-s", str(authority() / "ca"), "-I", f"{user}@n2", "-n", user]
+        subprocess.run([*argv, "-V", days, str(public)], check=True)
+        old = (authority() / f"issued/n2/{user}-cert.pub").read_text().strip()
+        n2.check_output(f"echo %s > /etc/ssh/ssh_trust_key_{user}-cert.pub", old)
+    assert "Permission denied" in ssh(n2, "root", "n1").stderr
+    assert ssh(n2, "alice", "n1").rc == 0
     changed, said = play("--limit", "n2")
     assert changed["n2"] > 0, said
     assert "n2 (made for another key)" in said
+    assert "root@n2 (expired)" in said
     assert "alice@n2 (less than a third of its time left)" in said
+    assert ssh(n2, "root", "n1").rc == 0
 
 
 def test_a_user_who_is_taken_off_the_list_loses_the_key(n2: Host) -> None:
@@ -170,10 +187,92 @@ def test_a_user_who_is_taken_off_the_list_loses_the_key(n2: Host) -> None:
     assert ssh(n2, "alice", "n1").rc == 1
 
 
-def test_a_revoked_user_has_no_way_in_and_is_not_certified_again(n1: Host) -> None:
+def test_who_would_be_locked_out_is_said_before_anything_changes(n2: Host) -> None:
+    """A list of users that somebody wrote and did not try: our reload would bring it to life."""
+    n2.check_output("cp -p /etc/ssh/sshd_config /run/ && rm /etc/ssh/ssh_trust_applied")
+    n2.check_output("sed -i 's/^AllowUsers.*/AllowUsers bob/' /etc/ssh/sshd_config")
+    try:
+        before = files(n2)
+        changed, said = play("--limit", "n2")
+        after = files(n2)
+    finally:
+        n2.check_output("cp -p /run/sshd_config /etc/ssh/")
+    assert changed == {"n2": -1}
+    assert "n2: sshd does not let alice in from" in said
+    assert "AllowUsers bob (in /etc/ssh/sshd_config)" in said
+    assert "/etc/ssh/sshd_config was written after sshd last read it" in said
+    assert after == before
+
+
+def test_a_node_that_does_not_let_us_in_again_goes_back_by_itself(n2: Host) -> None:
+    """A reload that locks everybody out as long as our settings are there (by StrictModes)."""
+    ours, unit = "/etc/ssh/sshd_config.d/05-ssh-trust.conf", "/run/systemd/system/ssh.service.d/hostile.conf"
+    trick = f"/bin/sh -c 'if [ -e {ours} ]; then chmod 777 /root; else chmod 700 /root; fi'"
+    lines = f"[Service]\nExecReload=\nExecReload={trick}\nExecReload=/bin/kill -HUP $MAINPID\n"
+    n2.check_output(f"mkdir -p $(dirname {unit}) && printf %s %s > {unit} && systemctl daemon-reload", "%b", lines)
+    n2.check_output("rm -f /etc/ssh/ssh_trust_applied")
+    fresh = testinfra.get_host("ssh://n2", ssh_config=n2.backend.ssh_config, ssh_extra_args="-o ControlPath=none")
+    try:
+        changed, said = play("--limit", "n2", "-e", "ssh_trust_rollback_seconds=10")
+        assert changed.get("n2", -1) == -1, said
+        n2.check_output(f"timeout 60 sh -c 'until [ -e {ours}.rolled-back ]; do sleep 0.2; done'")
+        n2.check_output("timeout 60 sh -c 'until [ $(stat -c %%a /root) = 700 ]; do sleep 0.2; done'")
+        assert fresh.check_output("hostname") == "n2"
+    finally:
+        n2.check_output(f"rm {unit} && systemctl daemon-reload && chmod 700 /root && rm -f {ours}.rolled-back")
+        n2.check_output("timeout 60 sh -c 'until systemctl is-active -q ssh.service; do sleep 0.2; done'")
+
+
+def test_plain_keys_do_it_as_well_and_no_secret_is_printed(connect: Callable[[str], Host]) -> None:
+    changed, said = play("-vvv", "-e", json.dumps({"ssh_trust_mode": "keys"}))
+    assert all(count > 0 for count in changed.values()), said
+    hosts = {name: connect(name) for name in NODES}
+    for name, host in hosts.items():
+        assert host.run("ls /etc/ssh/ssh_trust_key_*-cert.pub").rc != 0
+        assert (
+            host.run("sshd -T -C user=a,host=b,addr=192.0.2.9,laddr=b,lport=22 | grep ^trusted").stdout.split()[1]
+            == "none"
+        )
+        private = host.file("/etc/ssh/ssh_trust_key_alice").content_string.splitlines()
+        assert private[1] not in said
+        assert private[2] not in said
+        assert host.run("journalctl --no-pager | grep -F -e %s -e %s", PASSPHRASE, private[2]).rc == 1
+        for other in NODES:
+            if other != name:
+                assert ssh(host, "alice", other).stdout.split() == ["alice", other]
+    assert PASSPHRASE not in said
+    assert "root" in ssh(hosts["ctl"], "root", "n2").stdout
+    assert ssh(hosts["n1"], "alice", "root@n2").rc == 1
+
+
+def test_back_to_certificates(n1: Host, n2: Host) -> None:
+    shared = n1.file("/etc/ssh/ssh_trust_key_alice.pub").content_string
+    changed, said = play()
+    assert all(count > 0 for count in changed.values()), said
+    assert not n2.file("/etc/ssh/ssh_trust_authorized").exists
+    assert n1.file("/etc/ssh/ssh_trust_key_alice.pub").content_string != shared
+    assert ssh(n1, "alice", "n2").rc == 0
+
+
+@pytest.fixture
+def without_n1(tmp_path: Path) -> str:
+    """The lab's inventory, n1 taken out."""
+    listed = subprocess.run([PROJECT / "inventories/lab/hosts.sh"], capture_output=True, text=True, check=True).stdout
+    inventory = json.loads(listed)
+    del inventory["_meta"]["hostvars"]["n1"]
+    for group in inventory.values():
+        group["hosts"] = [host for host in group.get("hosts", []) if host != "n1"]
+    script = tmp_path / "inventory.sh"
+    script.write_text(f"#!/bin/sh\ncat <<'X'\n{json.dumps(inventory)}\nX\n")
+    script.chmod(0o755)
+    return str(script)
+
+
+def test_a_revoked_user_has_no_way_in_and_is_not_certified_again(n1: Host, without_n1: str) -> None:
     revoked = ("-e", json.dumps({"ssh_trust_revoked": ["alice@n1"]}))
-    changed, said = play(*revoked, "--limit", "!n1")
+    changed, said = play(*revoked, inventory=without_n1)
     assert set(changed) == {"ctl", "n2"}, said
+    assert "n1 has a certificate but is not in the inventory" in " ".join(said.split())
     assert "Permission denied" in ssh(n1, "alice", "n2").stderr
     assert ssh(n1, "root", "n2").rc == 0
     changed, said = play(*revoked)
@@ -181,8 +280,8 @@ def test_a_revoked_user_has_no_way_in_and_is_not_certified_again(n1: Host) -> No
     assert "n1: alice@n1 is in ssh_trust_revoked" in said
 
 
-def test_a_revoked_host_is_not_believed(ctl: Host, n1: Host) -> None:
-    changed, said = play("-e", json.dumps({"ssh_trust_revoked": ["n1"]}), "--limit", "!n1")
+def test_a_host_that_left_the_inventory_is_not_believed_with_consent(ctl: Host, n1: Host, without_n1: str) -> None:
+    changed, said = play("-e", json.dumps({"ssh_trust_revoke_removed": True}), inventory=without_n1)
     assert set(changed) == {"ctl", "n2"}, said
     assert "revoked" in ssh(ctl, "root", "n1").stderr
     assert "Permission denied" in ssh(n1, "root", "ctl").stderr

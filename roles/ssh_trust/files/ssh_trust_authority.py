@@ -3,12 +3,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The certificate authority on the control node: make its key, sign the certificates of one node, revoke keys.
 
-Argument: `create`, `sign` or `revoke`. Standard input: a JSON object {ca_dir, passphrase} and,
-to sign, {host, valid_days, requests: [{name, type, identity, principals, public_key}]},
-to revoke, {patterns, check}: patterns of hosts and of user@host; with `check` only the answer.
-`sign` prints {certificates: {name: line}}, `revoke` {changed: [identity]}.
+Argument: what to do. Standard input: a JSON object {ca_dir, passphrase} and more, by argument:
+`create`  makes the key, and the plain key pairs of {users}.
+`sign`    {host, valid_days, requests: [{name, type, identity, principals, public_key}]} -> {certificates: {name: line}}
+`pairs`   {users} -> {private: {user: text}, public: {user: line}}, to be put on a node.
+`revoke`  {patterns, inventory, revoke_removed, check} -> {changed: [identity], removed: [host]}. Patterns are of
+          hosts and of user@host; `removed` are hosts with a certificate that are not in the inventory. With `check`
+          only the answer.
 
 CA_DIR/issued/HOST/ keeps what was signed last, and in `keys` all keys that were ever signed there, by identity;
+CA_DIR/users/ the plain pairs, encrypted like the authority's key, and in `keys` all that there ever were;
 CA_DIR/revoked_keys those revoked, and CA_DIR/revoked.krl the same for ssh.
 
 The passphrase goes to ssh-keygen by its standard input, so that neither arguments nor environment show it. (The modules
@@ -22,15 +26,17 @@ import os
 import secrets
 import subprocess
 import sys
+import tempfile
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 
-def ssh_keygen(*argv: str, passphrase: str) -> None:
+def ssh_keygen(*argv: str, passphrase: str, answers: str = "") -> None:
+    """Run it, with the passphrase typed in twice, or with other answers."""
     done = subprocess.run(
         ["ssh-keygen", "-q", *argv],
-        input=f"{passphrase}\n{passphrase}\n",
+        input=answers or f"{passphrase}\n{passphrase}\n",
         capture_output=True,
         text=True,
         check=False,
@@ -41,8 +47,24 @@ def ssh_keygen(*argv: str, passphrase: str) -> None:
         raise SystemExit(f"ssh-keygen: {done.stderr.strip() or done.stdout.strip()}")
 
 
+def lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def note(path: Path, line: str) -> None:
+    """Add a line to a file that has each line once."""
+    if line not in lines(path):
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+
+def plain(path: Path) -> str:
+    """Type and key of a public key file, without its comment."""
+    return " ".join(path.read_text(encoding="utf-8").split()[:2])
+
+
 def create(job: dict[str, Any]) -> None:
-    """The folder, out of git's sight, and in it the key."""
+    """The folder, out of git's sight, and in it the key; plain pairs of users who have none, or a revoked one."""
     folder = Path(job["ca_dir"])
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
@@ -50,16 +72,40 @@ def create(job: dict[str, Any]) -> None:
     if not (folder / "ca").exists():
         words = ("-t", "ed25519", "-C", "ssh_trust authority", "-f", str(folder / "ca"))
         ssh_keygen(*words, passphrase=job["passphrase"])
+    revoked = {" ".join(line.split()[:2]) for line in lines(folder / "revoked_keys")}
+    for user in job.get("users", []):
+        path = folder / "users" / user
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        public = path.with_name(f"{user}.pub")
+        if public.exists() and plain(public) in revoked:
+            path.unlink()
+        if not path.exists():
+            ssh_keygen("-t", "ed25519", "-C", f"{user}@*", "-f", str(path), passphrase=job["passphrase"])
+            note(path.parent / "keys", f"{plain(public)} {user}@*")
 
 
-def lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+def pairs(job: dict[str, Any]) -> dict[str, Any]:
+    """Plain pairs as they go on a node: decrypted in a folder that goes at once."""
+    found: dict[str, Any] = {"private": {}, "public": {}}
+    for user in job["users"]:
+        path = Path(job["ca_dir"]) / "users" / user
+        text = path.read_text(encoding="utf-8")
+        if job["passphrase"]:
+            with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+                copy = Path(folder) / "key"
+                copy.touch(mode=0o600)
+                copy.write_text(text, encoding="utf-8")
+                ssh_keygen("-p", "-f", str(copy), passphrase="", answers=f"{job['passphrase']}\n\n\n")
+                text = copy.read_text(encoding="utf-8")
+        found["private"][user] = text
+        found["public"][user] = path.with_name(f"{user}.pub").read_text(encoding="utf-8")
+    return found
 
 
 def twin(issued: Path, host: str, public_key: str) -> str:
     """The name of another host that was certified with the same host key; empty where there is none."""
     for path in issued.glob("*/host.pub"):
-        if path.parent.name != host and path.read_text(encoding="utf-8").split()[:2] == public_key.split()[:2]:
+        if path.parent.name != host and plain(path) == " ".join(public_key.split()[:2]):
             return path.parent.name
     return ""
 
@@ -72,10 +118,7 @@ def sign(job: dict[str, Any], request: dict[str, Any], folder: Path) -> str:
     words += ["-V", f"-1h:+{int(job['valid_days'])}d", "-z", str(secrets.randbits(63))]
     words += ["-h"] if request["type"] == "host" else []
     ssh_keygen(*words, str(public), passphrase=job["passphrase"])
-    line = f"{request['public_key']} {request['identity']}"
-    if line not in lines(folder / "keys"):
-        with open(folder / "keys", "a", encoding="utf-8") as file:
-            file.write(line + "\n")
+    note(folder / "keys", f"{request['public_key']} {request['identity']}")
     return (folder / f"{request['name']}-cert.pub").read_text(encoding="utf-8")
 
 
@@ -93,25 +136,33 @@ def sign_all(job: dict[str, Any]) -> dict[str, Any]:
     return {"certificates": {request["name"]: sign(job, request, folder) for request in job["requests"]}}
 
 
+def removed(folder: Path, inventory: list[str]) -> list[str]:
+    """Hosts that have a certificate but are in the inventory no longer."""
+    certified = sorted(path.parent.name for path in folder.glob("issued/*/host-cert.pub"))
+    return [name for name in certified if inventory and name not in inventory]
+
+
 def revoke(job: dict[str, Any]) -> dict[str, Any]:
     """Revoke every key that was ever signed for a matching host (with its users) or user@host."""
     folder = Path(job["ca_dir"])
+    gone = removed(folder, job.get("inventory", []))
+    patterns = [*job["patterns"], *(gone if job.get("revoke_removed") else [])]
     known = lines(folder / "revoked_keys")
     added = []
-    for path in sorted(folder.glob("issued/*/keys")):
+    for path in [*sorted(folder.glob("issued/*/keys")), folder / "users/keys"]:
         for line in lines(path):
-            names = (path.parent.name, line.split()[2])
-            if line not in known and any(fnmatchcase(name, pattern) for pattern in job["patterns"] for name in names):
+            names = (line.split()[2], *([path.parent.name] if path.parent.parent.name == "issued" else []))
+            if line not in known and any(fnmatchcase(name, pattern) for pattern in patterns for name in names):
                 added.append(line)
     if not job["check"] and (added or not (folder / "revoked.krl").exists()):
         text = "".join(line + "\n" for line in known + added)
         (folder / "revoked_keys").write_text(text, encoding="utf-8")
         ssh_keygen("-k", "-f", str(folder / "revoked.new"), str(folder / "revoked_keys"), passphrase="")
         (folder / "revoked.new").replace(folder / "revoked.krl")
-        for pattern in job["patterns"]:
+        for pattern in patterns:
             for path in [path for path in folder.glob("issued/*") if fnmatchcase(path.name, pattern)]:
                 (path / "host-cert.pub").unlink(missing_ok=True)  # no longer a host to try
-    return {"changed": [line.split()[2] for line in added]}
+    return {"changed": [line.split()[2] for line in added], "removed": [host for host in gone if host not in patterns]}
 
 
 if __name__ == "__main__":
@@ -119,4 +170,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "create":
         create(task)
     else:
-        print(json.dumps({"sign": sign_all, "revoke": revoke}[sys.argv[1]](task)))
+        print(json.dumps({"sign": sign_all, "pairs": pairs, "revoke": revoke}[sys.argv[1]](task)))

@@ -74,6 +74,11 @@ def revoked(folder: Path, public_key: str, tmp_path: Path) -> bool:
     return subprocess.run(asked, capture_output=True, check=False).returncode != 0
 
 
+def revoke(folder: Path, *patterns: str, check: bool = False) -> list[str]:
+    changed: list[str] = json.loads(call("revoke", folder, patterns=patterns, check=check).stdout)["changed"]
+    return changed
+
+
 def test_revokes_every_key_that_a_host_ever_had(tmp_path: Path) -> None:
     folder = tmp_path / "ca"
     call("create", folder)
@@ -81,13 +86,13 @@ def test_revokes_every_key_that_a_host_ever_had(tmp_path: Path) -> None:
     call("sign", folder, host="n1", requests=[{**keys["n1-older"], "identity": "n1"}])
     call("sign", folder, host="n1", requests=[keys["n1"]])
     call("sign", folder, host="n2", requests=[keys["n2"]])
-    assert json.loads(call("revoke", folder, patterns=[], check=False).stdout) == {"changed": []}
-    assert json.loads(call("revoke", folder, patterns=["n1"], check=True).stdout) == {"changed": ["n1", "n1"]}
+    assert revoke(folder) == []
+    assert revoke(folder, "n1", check=True) == ["n1", "n1"]
     assert not revoked(folder, keys["n1"]["public_key"], tmp_path)
-    assert json.loads(call("revoke", folder, patterns=["n1"], check=False).stdout) == {"changed": ["n1", "n1"]}
-    assert json.loads(call("revoke", folder, patterns=["n1"], check=False).stdout) == {"changed": []}
+    assert revoke(folder, "n1") == ["n1", "n1"]
+    assert revoke(folder, "n1") == []
     assert [revoked(folder, keys[name]["public_key"], tmp_path) for name in keys] == [True, True, False]
-    call("revoke", folder, patterns=["n2"], check=False)
+    revoke(folder, "n2")
     assert [revoked(folder, keys[name]["public_key"], tmp_path) for name in keys] == [True, True, True]
 
 
@@ -100,5 +105,48 @@ def test_revokes_one_user_by_name_or_pattern(tmp_path: Path) -> None:
             for user in ("alice", "bob")
         ]
         call("sign", folder, host=host, requests=users)
-    assert json.loads(call("revoke", folder, patterns=["alice@n1"], check=False).stdout) == {"changed": ["alice@n1"]}
-    assert json.loads(call("revoke", folder, patterns=["alice@*"], check=False).stdout) == {"changed": ["alice@n2"]}
+    assert revoke(folder, "alice@n1") == ["alice@n1"]
+    assert revoke(folder, "alice@*") == ["alice@n2"]
+
+
+def test_a_host_that_left_the_inventory_is_named_and_revoked_with_consent(tmp_path: Path) -> None:
+    folder = tmp_path / "ca"
+    call("create", folder)
+    for host in ("n1", "n2"):
+        call("sign", folder, host=host, requests=[request(tmp_path, host)])
+    job: dict[str, Any] = {"patterns": [], "check": False, "inventory": ["n1"]}
+    assert json.loads(call("revoke", folder, **job).stdout) == {"changed": [], "removed": ["n2"]}
+    consent = {**job, "revoke_removed": True}
+    assert json.loads(call("revoke", folder, **consent).stdout) == {"changed": ["n2"], "removed": []}
+    assert json.loads(call("revoke", folder, **consent).stdout) == {"changed": [], "removed": []}
+    assert json.loads(call("revoke", folder, **{**consent, "inventory": []}).stdout) == {"changed": [], "removed": []}
+
+
+@pytest.mark.parametrize("passphrase", ["", "words with spaces and ' quotes"])
+def test_plain_pairs_are_encrypted_here_and_plain_on_a_node(tmp_path: Path, passphrase: str) -> None:
+    folder = tmp_path / "ca"
+    assert call("create", folder, passphrase=passphrase, users=["alice"]).returncode == 0
+    stored = folder / "users/alice"
+    assert ((folder / "users").stat().st_mode & 0o777, stored.stat().st_mode & 0o777) == (0o700, 0o600)
+    opened = ["ssh-keygen", "-y", "-P", "", "-f", str(stored)]
+    assert (subprocess.run(opened, capture_output=True, check=False).returncode == 0) is (not passphrase)
+    answer = json.loads(call("pairs", folder, passphrase=passphrase, users=["alice"]).stdout)
+    (tmp_path / "node").write_text(answer["private"]["alice"])
+    (tmp_path / "node").chmod(0o600)
+    opened[-1] = str(tmp_path / "node")
+    assert subprocess.run(opened, capture_output=True, text=True, check=True).stdout == answer["public"]["alice"]
+    assert sorted(path.name for path in (folder / "users").iterdir()) == ["alice", "alice.pub", "keys"]
+
+
+def test_a_revoked_plain_pair_is_replaced(tmp_path: Path) -> None:
+    folder = tmp_path / "ca"
+    call("create", folder, users=["alice", "bob"])
+    old = (folder / "users/alice.pub").read_text()
+    assert revoke(folder, "n1") == []
+    assert revoke(folder, "alice@*") == ["alice@*"]
+    assert revoked(folder, old, tmp_path)
+    call("create", folder, users=["alice"])
+    new = (folder / "users/alice.pub").read_text()
+    assert new != old
+    assert not revoked(folder, new, tmp_path)
+    assert not revoked(folder, (folder / "users/bob.pub").read_text(), tmp_path)

@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpuops.cluster.plugins.module_utils import _ssh_certificate, _ssh_trust, _sshd, _sshd_login
 from hypothesis import given
 from hypothesis import strategies as st
 
-FILES = Path(__file__).parents[4] / "roles/ssh_trust/files"
-
-
-def load(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, FILES / f"{name}.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look there
-    spec.loader.exec_module(module)
-    return module
-
-
-state = load("ssh_trust_state")
 DAY = 86400
 
 
@@ -55,7 +40,7 @@ def signed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def test_a_right_certificate_stays(signed: tuple[dict[str, Any], str, str]) -> None:
     wish, authority, line = signed
-    assert state.wrong(wish, line, authority, time.time()) == ""
+    assert _ssh_certificate.wrong(wish, line, authority, time.time()) == ""
 
 
 @pytest.mark.parametrize(
@@ -75,21 +60,24 @@ def test_a_certificate_that_is_no_longer_right_goes(
     signed: tuple[dict[str, Any], str, str], change: dict[str, Any], days: int, reason: str
 ) -> None:
     wish, authority, line = signed
-    assert state.wrong({**wish, **change}, line, authority, time.time() + days * DAY) == reason
+    assert _ssh_certificate.wrong({**wish, **change}, line, authority, time.time() + days * DAY) == reason
 
 
 def test_another_key_or_authority_is_seen(signed: tuple[dict[str, Any], str, str], tmp_path: Path) -> None:
     wish, authority, line = signed
     keygen("-t", "ed25519", "-N", "", "-f", str(tmp_path / "other"))
     other = (tmp_path / "other.pub").read_text()
-    assert state.wrong(wish, line, other, time.time()) == "signed by another authority"
-    assert state.wrong({**wish, "public_key": other}, line, authority, time.time()) == "made for another key"
+    assert _ssh_certificate.wrong(wish, line, other, time.time()) == "signed by another authority"
+    assert _ssh_certificate.wrong({**wish, "public_key": other}, line, authority, time.time()) == "made for another key"
 
 
 @given(st.binary(max_size=300))
 def test_no_damaged_certificate_is_an_error(data: bytes) -> None:
-    assert state.parse_certificate(f"ssh-ed25519-cert-v01@openssh.com {base64.b64encode(data).decode()}") is None
-    assert state.parse_certificate(data.decode("latin-1")) is None
+    assert (
+        _ssh_certificate.parse_certificate(f"ssh-ed25519-cert-v01@openssh.com {base64.b64encode(data).decode()}")
+        is None
+    )
+    assert _ssh_certificate.parse_certificate(data.decode("latin-1")) is None
 
 
 def test_lasting_addresses_only() -> None:
@@ -104,7 +92,7 @@ def test_lasting_addresses_only() -> None:
         link("docker0", {"local": "172.17.0.1", "scope": "global"}),
         link("eno3"),
     ]
-    assert state.addresses(links) == ["10.0.0.1", "2001:db8::1"]
+    assert _ssh_trust.addresses(links) == ["10.0.0.1", "2001:db8::1"]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +108,7 @@ def test_lasting_addresses_only() -> None:
     ],
 )
 def test_an_include_counts_only_before_match(config: str, read: bool) -> None:
-    assert state.includes(config, state.DROPINS["sshd_config"]) is read
+    assert _sshd.includes(config, _sshd.DROPINS["sshd_config"]) is read
 
 
 GOOD = """port 22
@@ -137,11 +125,10 @@ pubkeyacceptedalgorithms ssh-ed25519-cert-v01@openssh.com,ssh-ed25519
     ("old", "new", "words"),
     [
         ("", "", []),
-        ("trustedusercakeys none", f"trustedusercakeys {state.CA_FILE}", []),
-        ("pubkeyauthentication yes", "pubkeyauthentication no", ["PubkeyAuthentication no"]),
+        ("trustedusercakeys none", f"trustedusercakeys {_sshd.CA_FILE}", []),
         ("trustedusercakeys none", "trustedusercakeys /etc/ssh/site.pub", ["TrustedUserCAKeys /etc/ssh/site.pub"]),
         ("port 22", "hostcertificate /etc/ssh/site-cert.pub", ["HostCertificate /etc/ssh/site-cert.pub"]),
-        ("port 22", f"hostcertificate {state.HOST_CERTIFICATE}", []),
+        ("port 22", f"hostcertificate {_sshd.HOST_CERTIFICATE}", []),
         ("authorizedprincipalsfile none", "authorizedprincipalsfile .ssh/p", ["AuthorizedPrincipalsFile .ssh/p"]),
         (
             "hostkeyalgorithms ssh-ed25519-cert-v01@openssh.com,ssh",
@@ -151,7 +138,7 @@ pubkeyacceptedalgorithms ssh-ed25519-cert-v01@openssh.com,ssh-ed25519
     ],
 )
 def test_settings_that_stand_in_the_way_are_refused(old: str, new: str, words: list[str]) -> None:
-    found = state.refusals(state.settings(GOOD.replace(old, new, 1) if old else GOOD), "ssh-ed25519")
+    found = _sshd.refusals(_sshd.settings(GOOD.replace(old, new, 1) if old else GOOD), "ssh-ed25519", certificates=True)
     assert bool(found) is bool(words)
     assert all(word in found[0] for word in words)
 
@@ -161,9 +148,85 @@ def test_what_is_revoked_is_not_certified_again() -> None:
         {"name": "host", "type": "host", "identity": "n1", "public_key": "ssh-ed25519 AAAA"},
         {"name": "alice", "type": "user", "identity": "alice@n1", "public_key": "ssh-ed25519 BBBB"},
     ]
-    request = {"revoked": ["n2", "alice@*"], "revoked_keys": ["ssh-ed25519 AAAA"]}
-    assert state.revocations(request, wanted) == [
+    request = {"mode": "certificates", "revoked": ["n2", "alice@*"], "revoked_keys": ["ssh-ed25519 AAAA"]}
+    assert _ssh_trust.revocations(request, wanted) == [
         "the key of n1 is revoked; remove /etc/ssh/ssh_host_* to get another",
         "alice@n1 is in ssh_trust_revoked; take it off when it is installed anew",
     ]
-    assert state.revocations({"revoked": [], "revoked_keys": []}, wanted) == []
+    assert _ssh_trust.revocations({**request, "revoked": [], "revoked_keys": []}, wanted) == []
+
+
+def test_plain_keys_do_not_mind_another_authority() -> None:
+    text = GOOD.replace("trustedusercakeys none", "trustedusercakeys /etc/ssh/site.pub")
+    assert _sshd.refusals(_sshd.settings(text), "ssh-ed25519", certificates=False) == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "holds"),
+    [
+        ("10.0.0.0/24", True),
+        ("10.0.1.0/24", False),
+        ("10.0.0.*", True),
+        ("10.9.*", False),
+        ("10.0.0.?", True),
+        ("*", True),
+        ("*.example.org", None),
+        ("login1", None),
+        ("fd00::/64", False),
+    ],
+)
+def test_where_a_login_comes_from(pattern: str, holds: bool | None) -> None:
+    assert _sshd_login.from_there(pattern, "10.0.0.5") is holds
+    assert _sshd_login.from_there(pattern, "unknown") is None or pattern == "*"
+
+
+@pytest.mark.parametrize(
+    ("user", "lines", "keyword"),
+    [
+        ("alice", "", ""),
+        ("alice", "allowusers root\nallowusers bob@*", "AllowUsers"),
+        ("alice", "allowusers root\nallowusers al*", ""),
+        ("alice", "allowusers alice@10.1.*", "AllowUsers"),
+        ("alice", "allowusers alice@login.example.org", ""),  # a name: only sshd can tell
+        ("alice", "denyusers alice", "DenyUsers"),
+        ("alice", "denyusers alice@192.0.2.0/24", ""),
+        ("alice", "allowgroups wheel", "AllowGroups"),
+        ("alice", "allowgroups gpu*", ""),
+        ("alice", "denygroups gpuusers", "DenyGroups"),
+        ("root", "permitrootlogin no", "PermitRootLogin"),
+        ("root", "permitrootlogin forced-commands-only", "PermitRootLogin"),
+        ("root", "permitrootlogin without-password", ""),
+        ("alice", "permitrootlogin no", ""),
+        ("alice", "pubkeyauthentication no", "PubkeyAuthentication"),
+        ("alice", "authenticationmethods publickey,password", "AuthenticationMethods"),
+        ("alice", "authenticationmethods publickey,password publickey", ""),
+        ("alice", "authenticationmethods any", ""),
+    ],
+)
+def test_who_is_shut_out(user: str, lines: str, keyword: str) -> None:
+    assert _sshd_login.shut(user, ["gpuusers"], _sshd.settings(lines), "10.0.0.5")[0] == keyword
+
+
+def test_a_match_block_may_not_hide_what_we_set() -> None:
+    general = _sshd.settings("trustedusercakeys none\nauthorizedkeysfile .ssh/authorized_keys")
+    hiding = _sshd.settings("trustedusercakeys /etc/ssh/git.pub\nauthorizedkeysfile /srv/git/keys")
+    ours = _sshd.settings(f"trustedusercakeys {_sshd.CA_FILE}\nauthorizedkeysfile a {_sshd.AUTHORIZED}/%u")
+    assert _sshd_login.hidden(hiding, general, certificates=True) == ("TrustedUserCAKeys", "/etc/ssh/git.pub")
+    assert _sshd_login.hidden(hiding, general, certificates=False) == ("AuthorizedKeysFile", "/srv/git/keys")
+    for have in (general, ours):
+        assert _sshd_login.hidden(have, general, certificates=True) == ("", "")
+        assert _sshd_login.hidden(have, general, certificates=False) == ("", "")
+
+
+def test_a_configuration_without_our_drop_in(tmp_path: Path) -> None:
+    for name in ("05-ours.conf", "50-theirs.conf", "10-first.conf"):
+        (tmp_path / name).touch()
+    config = f"Include {tmp_path}/*.conf\nInclude {tmp_path}/05-ours.conf\nPort 22\nMatch User git\n"
+    config += f"  Include {tmp_path}/5*\n"
+    assert _sshd.without(config, f"{tmp_path}/05-ours.conf").splitlines() == [
+        f"Include {tmp_path}/10-first.conf",
+        f"Include {tmp_path}/50-theirs.conf",
+        "Port 22",
+        "Match User git",
+        f"Include {tmp_path}/50-theirs.conf",
+    ]
