@@ -24,8 +24,10 @@ options:
     default: 600
 attributes:
   check_mode:
-    description: Fetches lists only where there are none at all, because without them no package can be looked up.
+    description: Looks whether lists have to be fetched.
     support: partial
+    details:
+      - Fetches them only where there are none at all, because without them no package can be looked up.
   diff_mode:
     description: There is nothing to show.
     support: none
