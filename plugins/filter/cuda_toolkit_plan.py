@@ -22,8 +22,9 @@ options:
     description:
       - What was read from the host.
       - C(distribution), C(release) and C(machine), such as V(Debian), V(12) and V(x86_64).
-      - C(dpkg), lines C(state|package|version), and C(sources), lines C(file:source line) of local CUDA repositories.
-      - C(link), the stat of C(/usr/local/cuda), and C(gpus), the devices of M(gpuops.cluster.gpu_facts).
+      - C(dpkg), lines C(state|package|version), and C(sources), lines C(file:source line) of CUDA repositories.
+      - C(link), the stat of C(/usr/local/cuda), and C(gpus), the devices of M(gpuops.cluster.gpu_facts);
+        where there are none, C(pci), lines of vendor, device and class on the bus.
       - C(candidate), the version of the distribution's own toolkit, and C(driver), the installed driver's.
     type: dict
     required: true
@@ -62,6 +63,7 @@ from typing import Any
 from ansible_collections.gpuops.cluster.plugins.module_utils._compatibility import Stack, kinds
 from ansible_collections.gpuops.cluster.plugins.module_utils._compatibility import notes as compatibility_notes
 from ansible_collections.gpuops.cluster.plugins.module_utils._compatibility import problems as compatibility_problems
+from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_gpus import read_pci
 
 DISTRIBUTIONS = {
     ("Debian", "11"): "debian11",
@@ -141,8 +143,25 @@ def _superseded(host: dict[str, Any], ours: str, our_list: str) -> tuple[list[st
     """Packages of other local CUDA repositories (also removed, not purged ones), and other files that name one."""
     names = [line.split("|")[1] for line in host["dpkg"]]
     packages = [name for name in names if re.fullmatch(r"cuda-repo-.*-local", name) and name != ours]
-    files = {line.partition(":")[0] for line in host["sources"]} - {our_list if ours else ""}
+    files = {line.partition(":")[0] for line in host["sources"] if "/compute/cuda/repos/" not in line}
+    files -= {our_list if ours else ""}
     return packages, sorted(path for path in files if path.startswith("/etc/apt/sources.list.d/"))
+
+
+def _network_sources(host: dict[str, Any], distro: str, architecture: str) -> tuple[list[str], list[str]]:
+    """Files, besides the keyring package's own, that name NVIDIA's network repository, and lines that no role removes.
+
+    The same repository twice with different keys is refused by apt, and then everything.
+    """
+    named = [line.partition(":") for line in host["sources"] if "/compute/cuda/repos/" in line]
+    files = {path for path, _unused, line in named if not line.lstrip().startswith("#")}
+    own = {f"/etc/apt/sources.list.d/cuda-{distro}-{architecture}.{kind}" for kind in ("list", "sources")}
+    problems = []
+    if "/etc/apt/sources.list" in files:
+        problems.append(
+            "/etc/apt/sources.list names NVIDIA's CUDA repository, which the keyring package owns; remove that line"
+        )
+    return sorted(path for path in files - own if path.startswith("/etc/apt/sources.list.d/")), problems
 
 
 def _link_problems(link: dict[str, Any]) -> list[str]:
@@ -202,9 +221,13 @@ def cuda_toolkit_plan(
     number = f"{match[4]}-{match[5]}-1" if match else ""
     unpacked = local and present.get(repository) == number
     old_packages, old_files = _superseded(host, repository, f"/etc/apt/sources.list.d/cuda-{distro}-{mm}-local.list")
+    if source == "network":
+        more_files, more_problems = _network_sources(host, distro, repository_architecture)
+        old_files, problems = old_files + more_files, problems + more_problems
     stack = Stack(driver=settings.get("driver") or host.get("driver") or "", toolkit=version)
-    gpu_problems = compatibility_problems(stack, host["gpus"], settings.get("run_kernel", True))
-    capabilities = sorted({gpu.capability.replace(".", "") for gpu in kinds(host["gpus"]).values()}, key=int)
+    gpus = host["gpus"] or [{"pci_device": gpu} for gpu in read_pci(host.get("pci") or []).gpus]
+    gpu_problems = compatibility_problems(stack, gpus, settings.get("run_kernel", True))
+    capabilities = sorted({gpu.capability.replace(".", "") for gpu in kinds(gpus).values()}, key=int)
     if file is not None:
         problems += _file_problems(settings, file)
     previous = host["link"].get("lnk_source") or ""

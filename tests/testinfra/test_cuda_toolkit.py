@@ -63,3 +63,7 @@ def test_no_driver_and_no_floating_package_came_along(n1: Host) -> None:
 def test_pins_are_in_place(n1: Host) -> None:
     assert "Pin: release l=NVIDIA CUDA" in n1.file("/etc/apt/preferences.d/cuda-repository-pin-600").content_string
     assert "Pin-Priority: -1" in n1.file("/etc/apt/preferences.d/60-gpuops-cuda-toolkit").content_string
+
+
+def test_dpkg_has_finished_what_it_was_interrupted_in(n1: Host) -> None:
+    assert n1.check_output("dpkg --audit; find /var/lib/dpkg/updates -name '[0-9]*'") == ""

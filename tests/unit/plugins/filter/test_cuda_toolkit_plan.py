@@ -226,3 +226,23 @@ def test_a_keyring_on_the_node_is_left_alone() -> None:
     decided = plan({"source": "network"}, dpkg=["ii |cuda-keyring|1.2-1"])
     assert not decided["problems"]
     assert not decided["bring_keyring"]
+
+
+def test_other_sources_of_the_network_repository_are_removed() -> None:
+    line = "deb https://developer.example/compute/cuda/repos/debian12/x86_64/ /"
+    own, old = (f"/etc/apt/sources.list.d/{name}.list" for name in ("cuda-debian12-x86_64", "cuda"))
+    seen = [f"{own}:deb [signed-by=/usr/share/keyrings/cuda-archive-keyring.gpg] {line[4:]}", f"{old}:{line}"]
+    wish = {"source": "network", "network_keyring_checksum": CHECKSUM}
+    assert plan(wish, sources=seen)["old_files"] == [old]
+    assert plan(sources=seen)["old_files"] == [], "a local repository has nothing against it"
+    (problem,) = plan(wish, sources=[f"/etc/apt/sources.list:{line}"])["problems"]
+    assert "/etc/apt/sources.list names NVIDIA's CUDA repository" in problem
+    assert not plan(wish, sources=[f"/etc/apt/sources.list:# {line}"])["problems"]
+
+
+def test_gpus_without_a_driver_are_known_by_their_numbers_on_the_bus() -> None:
+    for device, architectures, refused in (("1db6", ["70"], True), ("2330", ["90"], False)):
+        bus = [f"/sys/bus/pci/devices/0000:1b:00.0/{line}" for line in ("vendor:0x10de", f"device:0x{device}")]
+        decided = plan(pci=[*bus, "/sys/bus/pci/devices/0000:1b:00.0/class:0x030200"])
+        assert decided["architectures"] == architectures
+        assert bool(decided["problems"]) == refused
