@@ -25,6 +25,12 @@ def measured(stages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [result for stage in stages if stage["name"] in MEASURED for result in stage["results"]]
 
 
+def judged(stages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Results that decide the verdict: measurements, and checks of what lies below NCCL that have a figure."""
+    below = [result for stage in stages if stage["name"] == "wire" for result in stage["results"]]
+    return measured(stages) + [result for result in below if result["status"] != "skipped"]
+
+
 def figures(stages: list[dict[str, Any]]) -> dict[str, float]:
     """What a baseline remembers, by test: the fleet's median of nodes alone, and each collective over all nodes."""
     found: dict[str, list[float]] = {}
@@ -67,7 +73,7 @@ def warnings(stages: list[dict[str, Any]]) -> list[str]:
 def document(gate: Any, started: str, finished: str, baseline: dict[str, Any], note: str) -> dict[str, Any]:
     """The report as acceptance.json holds it; `gate` is a Gate that has run. Schema: roles/nccl_tests/files."""
     results = measured(gate.stages)
-    outcome = deciding.verdict(gate.blocked, results)
+    outcome = deciding.verdict(gate.blocked, judged(gate.stages) if results else [])
     caution = warnings(gate.stages) + gate.accepted + gate.restarts + counting.warnings(gate.counters.moves)
     return {
         "schema_version": SCHEMA_VERSION,

@@ -13,7 +13,7 @@ from typing import Any, Optional
 
 Report = dict[str, Any]
 STATUS = ("fail", "blocked", "unstable", "pass", "skipped")  # worst first
-OWN = ("preflight", "nodes", "cluster", "isolation")
+OWN = ("preflight", "nodes", "wire", "cluster", "isolation")
 EXPECTED = {"value_gbps": None, "derivation": "bandwidth was not measured in this run"}
 
 

@@ -141,6 +141,13 @@ options:
     elements: str
     choices: [acs, gid, gpudirect, memlock, shm]
     default: []
+  wire:
+    description:
+      - Whether to measure what lies below NCCL where the tools are, C(iperf3) between pairs without RDMA,
+        C(ib_write_bw) rail by rail with it, C(nvbandwidth) from host to GPUs.
+      - What iperf3 measures is what a cluster without RDMA is held against, unless O(expected) says otherwise.
+    type: bool
+    default: true
   isolate:
     description: Whether to search for the guilty part after a failure.
     type: bool

@@ -84,7 +84,11 @@ def drained(ctl: Host) -> dict[str, str]:
 def test_eight_good_nodes_pass() -> None:
     report = read(REPORTS)
     assert report["verdict"] == "pass"
-    assert report["stages"][2]["results"][0]["nodes"] == NODES
+    stages = {stage["name"]: stage["results"] for stage in report["stages"]}
+    assert stages["cluster"][0]["nodes"] == NODES
+    wires = {tuple(check["nodes"]): check["figures"][0]["value"] for check in stages["wire"]}
+    assert set(wires) == {(f"n{i}", f"n{i + 4}") for i in range(1, 5)}, "iperf3 of every pair across leaves"
+    assert all(gbps > 0.001 for gbps in wires.values())
     assert report["counters"] == [] or all(entry["host"] in NODES for entry in report["counters"])
     log = (REPORTS / "logs" / "counters-during.log").read_text(encoding="utf-8")
     assert {line.split("\t")[1] for line in log.splitlines() if "\tcelsius\t" in line} == set(NODES), (

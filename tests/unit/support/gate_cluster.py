@@ -83,8 +83,9 @@ class Cluster:
                 **outcome,
                 "stdout": "".join(f"WAY\t8\tUsing network {n}\n" for n in self.faults.get("ways", ["IB"])),
             }
-        if "counters" in words:
-            return {**outcome, "stdout": self.faults.get("counters", {}).get(label.removeprefix("counters-"), "")}
+        if "counters" in words or label.startswith("wire-"):
+            counted = {"stdout": self.faults.get("counters", {}).get(label.removeprefix("counters-"), "")}
+            return {**outcome, **(self.faults["wire"](label) if label.startswith("wire-") else counted)}
         if "sh" in words:
             return {**outcome, "stdout": "".join(self.probe(name) for name in names)}
         if self.faults.get("first_start") and label not in self.seen:
