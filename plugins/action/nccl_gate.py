@@ -87,6 +87,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             report["compared"] = self._compare(old, report, gate.settings["compare_to"])
         publish(store.folder, report)
         drained = self._drain(gate, report)
+        if drained:
+            report["drained"] = drained
+            publish(store.folder, report)
         if report["verdict"] == "pass":
             store.promote(parts, finished, _gate_report.figures(report["stages"]))
         self._say(f"verdict: {report['verdict']}. {report['next_action']}")

@@ -190,6 +190,8 @@ def page(report: dict[str, Any]) -> str:
     expected = report["expected"]
     note = f'<p class="note">{escape(report["note"])}</p>' if report["note"] else ""
     action = f"<p><b>What to do:</b> {escape(report['next_action'])}</p>"
+    if report.get("drained"):
+        action += f"<p><b>Drained in Slurm:</b> {escape(', '.join(report['drained']))}</p>"
     parts = [html.verdict(TONES[verdict], _title(report), action) + note]
     if report["culprits"]:
         rows = [

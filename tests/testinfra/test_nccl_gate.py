@@ -128,6 +128,8 @@ def test_slow_network_of_a_node_is_named_and_drained(
     assert {result["status"] for result in report["stages"][1]["results"]} == {"pass"}, "it is good alone"
     reasons = drained(ctl)
     assert set(reasons) == {"n6"}, "nobody else is drained"
+    assert report["drained"] == ["n6"]
+    assert "Drained in Slurm:" in (tmp_path / "acceptance.html").read_text(encoding="utf-8")
     assert reasons["n6"].startswith("nccl_tests: failed with")
     assert ctl.check_output("squeue --noheader") == "", "nothing is left in the queue"
 

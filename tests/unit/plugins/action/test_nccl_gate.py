@@ -39,6 +39,7 @@ class Action(nccl_gate.ActionModule):
         self._task = SimpleNamespace(check_mode=check_mode)
         self.rate, self.settings, self.launched = rate, settings, 0
         self.said: list[str] = []
+        self.drains: list[list[str]] = []
 
     def validate_argument_spec(self, argument_spec: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         defaults = {name: option.get("default") for name, option in argument_spec.items()}
@@ -54,7 +55,10 @@ class Action(nccl_gate.ActionModule):
     def answer(self, launch: dict[str, Any]) -> dict[str, Any]:
         probe = "GATE\tname=n1\tmemlock=64\tshm_mib=9999\tbinaries=b\tlibraries=l\tmissing=\tnccl=n\tloopback=\n"
         text = probe if "probe" in launch["name"] else log(2, self.rate)
-        return {"name": launch["name"], "rc": 0, "stdout": text, "stderr": "", "seconds": 1.0, "timed_out": False}
+        if "drain" in launch["command"]:
+            self.drains.append(launch["command"][-2:])
+        errors = "salloc: Granted job allocation 7" if launch["command"][0] == "salloc" else ""
+        return {"name": launch["name"], "rc": 0, "stdout": text, "stderr": errors, "seconds": 1.0, "timed_out": False}
 
     def _say(self, text: str) -> None:
         self.said.append(text)
@@ -116,6 +120,17 @@ def test_failure_fails_the_task_after_the_report(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "acceptance.json").read_text())["verdict"] == "fail"
     assert not (tmp_path / "baselines").exists(), "only passing runs are a baseline"
     assert gate(tmp_path, rate=3.0)[1].launched > 0, "a failure is measured again"
+
+
+def test_guilty_node_is_drained_with_the_reason(tmp_path: Path) -> None:
+    result, action = gate(tmp_path, rate=3.0, launcher="slurm", drain=True)
+    assert (result["verdict"], result["drained"]) == ("fail", ["n1"])
+    assert [node for node, _reason in action.drains] == ["n1"]
+    assert action.drains[0][1].startswith("nccl_tests: alone: 3 GB/s, below the floor of 18 GB/s")
+    assert json.loads((tmp_path / "acceptance.json").read_text())["drained"] == ["n1"]
+    assert "Drained in Slurm:</b> n1" in (tmp_path / "acceptance.html").read_text(encoding="utf-8")
+    result, action = gate(tmp_path, rate=3.0, launcher="slurm")
+    assert (result["drained"], action.drains) == ([], []), "only where it is wanted"
 
 
 def test_check_mode_plans_and_starts_nothing(tmp_path: Path) -> None:
