@@ -14,7 +14,10 @@ Blocked = list[dict[str, str]]
 PROBE = r"""
 bin=$1
 mkdir -p -m 700 /run/nccl-gate 2>/dev/null
-libs=$(ldd "$bin/all_reduce_perf" 2>/dev/null | awk '/lib(mpi|nccl|nccl-net|rccl-net)[^ ]*\.so/ {print $3}' | sort)
+libs=$({
+  ldd "$bin/all_reduce_perf" 2>/dev/null | awk '/lib(mpi|nccl)\.so/ {print $3}'
+  /sbin/ldconfig -p 2>/dev/null | awk '/libnccl-(net|tuner)[^ ]*\.so/ {print $NF}'
+} | sort -u)
 digest() { cat "$@" 2>/dev/null | sha256sum | cut -c1-16; }
 # Bits of PCIe access control that send traffic between devices up through the root complex; on bare metal only.
 redirecting() {

@@ -54,6 +54,8 @@ def warnings(stages: list[dict[str, Any]]) -> list[str]:
                     f"{result['collective']}: {result['reason']}: wrong algorithm, or topology other than the facts say"
                 )
                 found.setdefault(text, []).append(where)
+            if "dips" in result["flags"] and "over_limit" not in result["flags"]:
+                found.setdefault(f"{result['collective']}: {result['reason']}", []).append(where)
             if "short" in result["flags"]:
                 text = (
                     f"{result['collective']} was judged at {result['size']} bytes, it did not go up to nccl_tests_end"

@@ -26,6 +26,7 @@ Test = dict[str, Any]  # {label, names, collective, devices}
 Run = Callable[[list[dict[str, Any]]], list[Outcome]]
 
 
+RETESTS = 2
 LOOK = 120.0  # seconds for a task that only looks; a node that hangs there must not cost a launch's time limit
 STARTS = 3  # a launcher that fails before nccl-tests says a word has measured nothing
 
@@ -174,17 +175,18 @@ class Gate:
     def measure(
         self, stage: str, tests: list[Test], limits_of: Callable[[Test], dict[str, Any]], launches: int
     ) -> list[dict[str, Any]]:
-        """Judged results of tests that share no node; what varies too much is measured once more first."""
+        """Judged results of tests that share no node; what varies too much is measured again first, twice at most."""
         taken = self.samples(stage, tests, launches)
         limits = {test["label"]: limits_of(test) for test in tests}
-        shaky = [
-            test for test in tests if judging.judge(taken[test["label"]], limits[test["label"]])["status"] == "unstable"
-        ]
-        if shaky:
+        for again in range(1, RETESTS + 1):
+            so_far = {test["label"]: judging.judge(taken[test["label"]], limits[test["label"]]) for test in tests}
+            shaky = [test for test in tests if so_far[test["label"]]["status"] == "unstable"]
+            if not shaky:
+                break
             self.say(
                 f"{stage}: {len(shaky)} of {len(tests)} vary by more than {self.settings['max_cv']:.0%}, measured again"
             )
-            for label, more in self.samples(stage, shaky, launches, done=launches).items():
+            for label, more in self.samples(stage, shaky, launches, done=again * launches).items():
                 taken[label] += more
         results = []
         for test in tests:
@@ -300,7 +302,7 @@ class Gate:
 
     def longest(self) -> float:
         """Seconds that everything may take if each launch, retests and isolation included, runs into its limit."""
-        per_test = 2 * self.settings["launches"] * self.settings["timeout"]
+        per_test = (1 + RETESTS) * self.settings["launches"] * self.settings["timeout"]
         return float(per_test * (2 + len(self.settings["collectives"]) + (5 if self.settings["isolate"] else 0)))
 
     def alone(self) -> list[dict[str, Any]]:
