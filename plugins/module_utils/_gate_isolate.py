@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_pairs as pairing
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_verdict as deciding
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_rails import Rails
 
 
@@ -153,6 +154,9 @@ class Isolate:
         """These nodes are bad alone: name the GPU or the link in each, all nodes side by side."""
         alone = {result["nodes"][0]: result for result in failed}
         nodes = self.gate.nodes
+        if deciding.alike(failed, len(nodes)):
+            self.gate.say(f"isolation: all {len(nodes)} nodes fail alike, so none of them is searched or accused")
+            return
         searched = [name for name in alone if self.gate.settings["isolate"] and nodes[name]["gpus"] > 2]
         broken = {name: any(one["status"] != "ok" for one in alone[name]["samples"]) for name in searched}
         values = self._gpu_pairs(searched, broken)

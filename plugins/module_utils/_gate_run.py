@@ -240,6 +240,8 @@ class Gate:
             expected = "no figure" if value is None else f"{value:g} GB/s, floor {value * limits['floor']:g}"
             side = f"{launches} x {count} side by side" if count > 1 else f"{launches}"
             lines.append(f"plan: {what}: {side} launches of {sizes}; expected {expected} ({limits['expected_why']})")
+        if self.settings["wire"]:
+            lines.append("plan: below NCCL: iperf3 or ib_write_bw between pairs, nvbandwidth on nodes, where installed")
         longest = self.settings["timeout"] * launches * len(steps)
         lines.append(f"plan: through {self.launcher.name}; at most {longest} s unless something varies or fails")
         return lines

@@ -9,6 +9,8 @@ from typing import Any, Optional
 
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_probe import Blocked
 
+ALIKE = 0.95  # nodes whose figures differ by less are equally slow
+
 
 def verdict(blocked: Blocked, results: list[dict[str, Any]]) -> str:
     """blocked before fail before unstable before pass; nothing measured is blocked, never pass."""
@@ -16,6 +18,20 @@ def verdict(blocked: Blocked, results: list[dict[str, Any]]) -> str:
     if blocked or not results:
         return "blocked"
     return "fail" if "fail" in status else "unstable" if "unstable" in status else "pass"
+
+
+def alike(failed: list[dict[str, Any]], count: int) -> bool:
+    """Whether all of `count` nodes fail alone in the same way: equally slow, or all launches broken in one way.
+
+    That is the fault of what they share, and no reason to accuse or drain every node of a cluster.
+    """
+    if count < 2 or len(failed) != count:
+        return False
+    ways = {tuple(sorted({one["status"] for one in result["samples"]})) for result in failed}
+    if ways != {("ok",)}:
+        return len(ways) == 1 and "ok" not in next(iter(ways))
+    values = [result["median_gbps"] for result in failed]
+    return bool(min(values) >= ALIKE * max(values))
 
 
 def next_action(
@@ -31,7 +47,8 @@ def next_action(
             f"Nothing was judged. Remove what blocks the gate, then run it again. {where}{blocked[0]['reason']}{more}."
         )
     if outcome == "fail":
-        return " ".join(_advice(culprit) for culprit in culprits[:3]) or _unnamed(results)
+        more = f" {len(culprits) - 3} more are listed below." if len(culprits) > 3 else ""
+        return " ".join(_advice(culprit) for culprit in culprits[:3]) + more or _unnamed(results)
     if outcome == "unstable":
         names = sorted({name for result in results if result["status"] == "unstable" for name in result["nodes"]})
         return (
@@ -54,6 +71,14 @@ def _advice(culprit: dict[str, Any]) -> str:
 
 
 def _unnamed(results: list[dict[str, Any]]) -> str:
+    alone = [result for result in results if len(result["nodes"]) == 1 and "samples" in result]
+    failures = [result for result in alone if result["status"] == "fail"]
+    if alike(failures, len(alone)):
+        return (
+            f"All {len(alone)} nodes fail alike when alone ({failures[0]['nodes'][0]}: {failures[0]['reason']}), so no "
+            "node is to blame: check what they share (how nccl-tests and MPI are built, NCCL settings, driver and "
+            "fabric manager, the expected figure)."
+        )
     failed: Optional[dict[str, Any]] = next((result for result in results if result["status"] == "fail"), None)
     what = f"{failed['collective']} over {len(failed['nodes'])} nodes: {failed['reason']}. " if failed else ""
     return (

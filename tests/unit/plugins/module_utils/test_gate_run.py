@@ -111,6 +111,23 @@ def test_bad_node_is_named(kind: str) -> None:
     assert guilty(report) == {("node", "n2", "")}
 
 
+@pytest.mark.parametrize(
+    ("kind", "words"), [("slow", "below the floor"), ("usage", "no usable result"), ("hang", "end")]
+)
+def test_all_nodes_bad_alike_is_no_nodes_fault(kind: str, words: str) -> None:
+    cluster = Cluster(nodes={f"n{i}": (kind, 0.5) for i in range(1, 5)})
+    report = gate(cluster)
+    assert (report["verdict"], report["culprits"]) == ("fail", [])
+    assert "All 4 nodes fail alike" in report["next_action"]
+    assert words in report["next_action"]
+    assert [stage["name"] for stage in report["stages"]] == ["preflight", "nodes"], "nothing is searched"
+
+
+def test_all_nodes_bad_in_different_ways_are_all_named() -> None:
+    report = gate(Cluster(nodes={"n1": ("slow", 0.5), "n2": ("slow", 0.7), "n3": ("crash", 0)}), 3)
+    assert {host for _kind, host, _device in guilty(report)} == {"n1", "n2", "n3"}
+
+
 def test_node_that_is_bad_only_with_others_is_named_by_pairs() -> None:
     report = gate(Cluster(nodes={"n6": ("together", 0.6)}), 8)
     assert guilty(report) == {("node", "n6", "")}
