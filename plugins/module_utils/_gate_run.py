@@ -15,6 +15,7 @@ from typing import Any, Optional
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_judge as judging
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_launch as launching
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_model as model
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_ports as ports
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_probe as probing
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_transport as transport
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_isolate import Isolate
@@ -296,6 +297,8 @@ class Gate:
         self.blocked, self.accepted = probing.blocked_by_probe(
             views, self.probes, self.settings, self.launcher.name, words
         )
+        if not self.blocked and len(names) > 1:
+            self.accepted += ports.look(self)
         if self.blocked and not self.probes:
             self.blocked = [{"host": "", "reason": f"no job starts ({self.launcher.name}): {words}"}]
 

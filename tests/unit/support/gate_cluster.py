@@ -83,9 +83,8 @@ class Cluster:
                 **outcome,
                 "stdout": "".join(f"WAY\t8\tUsing network {n}\n" for n in self.faults.get("ways", ["IB"])),
             }
-        if "counters" in words or label.startswith("wire-"):
-            counted = {"stdout": self.faults.get("counters", {}).get(label.removeprefix("counters-"), "")}
-            return {**outcome, **(self.faults["wire"](label) if label.startswith("wire-") else counted)}
+        if "ports" in words or "counters" in words or label.startswith("wire-"):
+            return {**outcome, **self.look(label)}
         if "sh" in words:
             return {**outcome, "stdout": "".join(self.probe(name) for name in names)}
         if self.faults.get("first_start") and label not in self.seen:
@@ -97,6 +96,14 @@ class Cluster:
             busbw = 45 * slow * self.rng.gauss(1, 0.004)
             return {**outcome, "stdout": self.table("all_reduce", 8 * len(names), [busbw / 2, busbw])}
         return self.perf(words, names, outcome)
+
+    def look(self, label: str) -> dict[str, Any]:
+        """What tasks beside nccl-tests say: ports, counters, the wire."""
+        if label.startswith("wire-"):
+            return dict(self.faults["wire"](label))
+        if label.startswith("counters-"):
+            return {"stdout": self.faults.get("counters", {}).get(label.removeprefix("counters-"), "")}
+        return {"stdout": self.faults.get("ports", "")}
 
     def probe(self, name: str) -> str:
         fields = {"name": name, "memlock": "unlimited", "shm_mib": "64000", "binaries": "b", "libraries": "l"}

@@ -371,6 +371,14 @@ def test_what_the_job_sees_blocks(given: dict[str, str], words: str) -> None:
     assert words in report["blocked"][0]["reason"]
 
 
+def test_closed_ports_are_a_warning() -> None:
+    probe = {f"n{i}": {"address": f"10.0.0.{i}"} for i in range(1, 5)}
+    report = gate(Cluster(probe=probe, ports="PORT\tn1\tn2\tok\n2: PORT\tn2\tn3\tNo route to host\n"))
+    assert report["verdict"] == "pass"
+    assert len(report["warnings"]) == 1
+    assert "n2 does not reach n3 (10.0.0.3)" in report["warnings"][0]
+
+
 def test_what_is_accepted_is_a_warning() -> None:
     found = {"n2": {"acs": "0000:16:01.0", "memlock": "64"}}
     report = gate(Cluster(probe=found), 3, accepted=["acs", "memlock"])
