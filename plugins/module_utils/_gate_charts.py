@@ -26,6 +26,7 @@ svg .bad{fill:var(--bad)}
 summary{cursor:pointer;color:var(--soft);margin:.5rem 0}
 svg .floor{stroke:var(--bad);stroke-dasharray:2 3}
 """
+MOST = 64  # rows of a heat map that a page can show
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 640, 260, 64, 40, 16, 16
 
 
@@ -140,7 +141,10 @@ def heat_map(stage: dict[str, Any]) -> str:
         if len(ends) == 2 and not result.get("rail"):
             pairs[(ends[0], ends[1])] = result
     names = list(dict.fromkeys(sorted((end for pair in pairs for end in pair), key=_natural)))
-    if not 2 < len(names) <= 64:
+    if len(names) > MOST:  # of a large fleet, those that were in a bad pair
+        bad = [pair for pair, result in pairs.items() if result["status"] != "pass"]
+        names = list(dict.fromkeys(sorted((end for pair in bad for end in pair), key=_natural)))
+    if not 2 < len(names) <= MOST:
         return ""
     cell, left = 22, 8 * max(len(name) for name in names) + 12
     side = left + cell * len(names)

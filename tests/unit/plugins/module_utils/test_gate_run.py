@@ -135,6 +135,12 @@ def test_node_that_is_bad_only_with_others_is_named_by_pairs() -> None:
     assert report["stages"][-1]["rounds"] <= 3
 
 
+def test_heat_map_of_a_large_fleet_shows_the_bad_pairs() -> None:
+    report = gate(Cluster(nodes={"n6": ("together", 0.6)}), 70, launches=1)
+    drawn = _gate_html.page(report).partition('<figcaption class="soft">Pairs')[2].partition("</svg>")[0]
+    assert drawn.count('<rect class="bad"') == 2 * 3, "three partners, each pair in both halves"
+
+
 def test_bad_path_is_named() -> None:
     report = gate(Cluster(nodes={"n1+n5": ("together", 0.6)}), 8)
     assert guilty(report) == {("path", "n1 and n5", "")}
