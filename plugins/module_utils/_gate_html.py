@@ -71,6 +71,12 @@ def _checks(stage: dict[str, Any], title: str) -> str:
     return f"<h2>{title}</h2>{html.table(head, rows)}"
 
 
+def _software(stage: dict[str, Any]) -> str:
+    """Releases that took part: several of them are worth seeing."""
+    releases = sorted({result.get("software") or "" for result in stage["results"]} - {""})
+    return f" of {'; '.join(releases[:3])}" if releases else ""
+
+
 def _stage(stage: dict[str, Any]) -> str:
     title = escape(stage.get("title") or STAGES.get(stage["name"], stage["name"]))
     if stage["results"] and "check" in stage["results"][0]:
@@ -92,7 +98,7 @@ def _stage(stage: dict[str, Any]) -> str:
     table += more if len(stage["results"]) > len(shown) else ""
     why = next((result["expected_why"] for result in stage["results"]), "")
     text = (
-        f"<p class='soft'>{stage['launches']} launches. Expected: {escape(why)}.</p>"
+        f"<p class='soft'>{stage['launches']} launches{escape(_software(stage))}. Expected: {escape(why)}.</p>"
         if stage["name"] != "isolation"
         else ""
     )

@@ -54,6 +54,13 @@ def started(outcome: dict[str, Any]) -> bool:
     return bool(outcome["timed_out"]) or "# nThread" in outcome["stdout"] or outcome["rc"] == 0
 
 
+def software(runs: list[dict[str, Any]]) -> str:
+    """The releases that took part, as the run itself says them; older nccl-tests do not."""
+    first = runs[0] if runs else {}
+    parts = (("nccl-tests", first.get("version")), ("NCCL", first.get("nccl_version")))
+    return ", ".join(f"{name} {version}" for name, version in parts if version and version != "0.0.0")
+
+
 def misplaced(runs: list[dict[str, Any]], names: Sequence[str], known: dict[str, str]) -> str:
     """Whether ranks are on other nodes than on these `names`; `known` maps whatever a node calls itself to its name.
 
@@ -78,7 +85,7 @@ def sample(
 
     `outcome` is what `nccl_launch` returned ({rc, stdout, stderr, seconds, timed_out}), `runs` what `nccl_results` made
     of its output; for `names` and `known` see `misplaced`.
-    Returns {status, detail, size, busbw, in_place, seconds, curve: [{size, busbw}]}.
+    Returns {status, detail, size, busbw, in_place, seconds, curve: [{size, busbw}], software}.
     """
     problems = {problem for run in runs for problem in run.get("problems") or []}
     if ranks == 1:
@@ -114,6 +121,7 @@ def sample(
         "in_place": None,
         "seconds": round(outcome["seconds"], 2),
         "curve": [],
+        "software": software(runs),
     }
     if status == "ok":
         largest = max(rows, key=lambda row: row["size"])

@@ -210,6 +210,7 @@ class Gate:
                     "expected_gbps": limits[label]["expected_gbps"],
                     "expected_why": limits[label]["expected_why"],
                     **judged,
+                    "software": next((one["software"] for one in taken[label] if one["software"]), ""),
                     "samples": samples,
                     "curve": curve,
                 }

@@ -147,7 +147,11 @@ def run(cluster: Cluster, **given: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_good_output_of_every_release_passes(release: str) -> None:
-    assert run(Hostile(release, lambda _release, outcome: outcome))["verdict"] == "pass"
+    report = run(Hostile(release, lambda _release, outcome: outcome))
+    assert report["verdict"] == "pass"
+    software = report["stages"][1]["results"][0]["software"]
+    assert software == ("" if release in ("2.10", "2.13") else f"nccl-tests {release}.4, NCCL 2.27.3")
+    assert software in _gate_html.page(report)
 
 
 @pytest.mark.parametrize("release", RELEASES)
