@@ -10,9 +10,12 @@ Prints one line of JSON: {tried, failures, notes}. Where a target is not `requir
 from __future__ import annotations
 
 import json
+import random
+import re
 import socket
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -30,14 +33,24 @@ def destination(target: dict[str, Any]) -> str:
     return str(target["name"])
 
 
+# An sshd with too many connections in their beginnings (MaxStartups) drops new ones: all nodes come at once.
+BUSY = re.compile(r"exchange_identification|banner exchange|^Connection (closed|reset) by", re.MULTILINE)
+PATIENCE = 90.0  # seconds
+
+
 def try_login(user: str, target: dict[str, Any]) -> dict[str, Any] | None:
     """None if the login worked, else where it went and ssh's own words."""
     where = destination(target)
     argv = ["runuser", "-u", user, "--", "ssh", *(word for option in OPTIONS.split() for word in ("-o", option))]
     argv += ["-p", str(target["port"]), "-l", user, where, "true"]
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd="/")
-    if done.returncode == 0:
-        return None
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd="/")
+        if done.returncode == 0:
+            return None
+        if not BUSY.search(done.stderr) or time.monotonic() > deadline:
+            break
+        time.sleep(random.uniform(0.2, 2.0))  # so that not all come again at once
     lines = [line.strip() for line in done.stderr.splitlines() if not line.startswith("Warning:")]
     said = " ".join(lines) or f"rc {done.returncode}"
     return {"user": user, "target": target, "where": where, "said": said}
@@ -46,7 +59,7 @@ def try_login(user: str, target: dict[str, Any]) -> dict[str, Any] | None:
 def main() -> None:
     request = json.loads(sys.argv[1])
     pairs = [(user, target) for user in request["users"] for target in request["targets"]]
-    with ThreadPoolExecutor(max_workers=8) as pool:
+    with ThreadPoolExecutor(max_workers=4) as pool:
         results = [result for result in pool.map(lambda pair: try_login(*pair), pairs) if result]
     lines: dict[bool, list[str]] = {True: [], False: []}
     for result in results:
