@@ -64,26 +64,9 @@ commands:
   elements: str
 """
 
-import time
-
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpuops.cluster.plugins.module_utils import _sacctmgr
 from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_accounting as accounting
-
-
-def show(module: AnsibleModule, *words: str) -> str:
-    code, out, err = module.run_command(["sacctmgr", "--noheader", "--parsable2", "show", *words])
-    if code:
-        module.fail_json(msg=f"sacctmgr show {' '.join(words)}: {(err or out).strip()}")
-    return str(out)
-
-
-def wait_for_cluster(module: AnsibleModule) -> bool:
-    deadline = time.monotonic() + module.params["timeout"]
-    while module.params["cluster"].lower() not in show(module, "cluster", "format=Cluster").lower().split():
-        if module.check_mode or time.monotonic() > deadline:
-            return False
-        time.sleep(0.5)
-    return True
 
 
 def main() -> None:
@@ -97,21 +80,17 @@ def main() -> None:
         supports_check_mode=True,
     )
     cluster = module.params["cluster"].lower()
-    if not wait_for_cluster(module) and not module.check_mode:
-        module.fail_json(msg=f"the cluster {cluster} has not registered with slurmdbd: ask slurmctld's log why")
+    slurm = _sacctmgr.Sacctmgr(module.run_command)
+    commands: accounting.Commands = []
     try:
-        commands = accounting.plan_qos(
-            accounting.read_qos(show(module, "qos", f"format={accounting.QOS_FORMAT}")), module.params["qos"]
-        )
-        associations = show(module, "assoc", f"cluster={cluster}", f"format={accounting.ASSOC_FORMAT}")
-        now = accounting.read_accounts(associations)
-        commands += accounting.plan_accounts(now, module.params["accounts"], cluster)
-    except ValueError as error:
+        if not slurm.wait_for(cluster, 0 if module.check_mode else module.params["timeout"]) and not module.check_mode:
+            module.fail_json(msg=f"the cluster {cluster} has not registered with slurmdbd: ask slurmctld's log why")
+        commands += accounting.plan_qos(slurm.qos(), module.params["qos"])
+        commands += accounting.plan_accounts(slurm.accounts(cluster), module.params["accounts"], cluster)
+        if not module.check_mode:
+            slurm.apply(commands)
+    except (_sacctmgr.Failed, ValueError) as error:
         module.fail_json(msg=str(error))
-    for command in [] if module.check_mode else commands:
-        code, out, err = module.run_command(["sacctmgr", "--immediate", *command])
-        if code:
-            module.fail_json(msg=f"sacctmgr {' '.join(command)}: {(err or out).strip()}")
     lines = [" ".join(command) for command in commands]
     diff = {"before": "", "after": "".join(f"sacctmgr {line}\n" for line in lines)}
     module.exit_json(changed=bool(commands), commands=lines, diff=diff)
