@@ -35,6 +35,8 @@ HELP = {
     "rdma_port_active": "1 where an RDMA port is active",
     "rdma_port_rate_bits_per_second": "Rate of an RDMA port",
     "fabric_problem": "A problem of a network device, always 1",
+    "node_health_finding": "What the last health check of the node found, and what that does, always 1",
+    "node_health_timestamp_seconds": "When the last health check of the node ran",
     "metrics_seconds": "Seconds that reading these metrics took",
 }
 # Columns of `nvidia-smi --query-gpu`: metric and factor to its unit.
@@ -47,10 +49,11 @@ USAGE = {
 
 
 class Page:
-    """Samples by metric, in the order of HELP."""
+    """Samples by metric, in the order of the help texts."""
 
-    def __init__(self) -> None:
-        self.samples: dict[str, list[tuple[Labels, float]]] = {name: [] for name in HELP}
+    def __init__(self, texts: dict[str, str]) -> None:
+        self.texts = texts
+        self.samples: dict[str, list[tuple[Labels, float]]] = {name: [] for name in texts}
 
     def add(self, metric: str, value: Number, **labels: Any) -> None:
         if value is not None:
@@ -60,7 +63,7 @@ class Page:
         lines = []
         for name, samples in self.samples.items():
             if samples:
-                lines += [f"# HELP gpuops_{name} {HELP[name]}", f"# TYPE gpuops_{name} gauge"]
+                lines += [f"# HELP gpuops_{name} {self.texts[name]}", f"# TYPE gpuops_{name} gauge"]
                 lines += [f"gpuops_{name}{braces(labels)} {value:.15g}" for labels, value in samples]
         return "\n".join(lines) + "\n"
 
@@ -112,9 +115,24 @@ def add_device(page: Page, device: dict[str, Any], usage: dict[str, float]) -> N
         page.add("gpu_throttle_reason", 1, **gpu, reason=reason)
 
 
-def render(gpu: dict[str, Any], fabric: dict[str, Any], usage: dict[str, dict[str, float]], seconds: float) -> str:
-    """The page for the facts `ansible_facts.gpu` and `ansible_facts.fabric` of one host."""
-    page = Page()
+def add_health(page: Page, health: dict[str, Any]) -> None:
+    """The result that node_health keeps; a finding of the same code and device once."""
+    page.add("node_health_timestamp_seconds", health.get("time"))
+    for row in health.get("findings", []):
+        labels = {key: str(row.get(key, "")) for key in ("code", "device", "severity")}
+        if (labels, 1.0) not in page.samples["node_health_finding"]:
+            page.add("node_health_finding", 1, **labels)
+
+
+def render(
+    gpu: dict[str, Any],
+    fabric: dict[str, Any],
+    usage: dict[str, dict[str, float]],
+    seconds: float,
+    health: Optional[dict[str, Any]] = None,
+) -> str:
+    """Page of the facts `ansible_facts.gpu` and `ansible_facts.fabric` of a host, with what its health check found."""
+    page = Page(HELP)
     page.add("gpu_state", 1, state=gpu["state"])
     page.add("gpu_count", gpu["count"])
     page.add("gpu_pci_count", gpu["pci_count"])
@@ -130,5 +148,6 @@ def render(gpu: dict[str, Any], fabric: dict[str, Any], usage: dict[str, dict[st
             page.add("rdma_port_rate_bits_per_second", None if rate is None else rate * 1e9, **labels)
     for device, code in dict.fromkeys((p["device"], p["code"]) for p in fabric["problems"]):
         page.add("fabric_problem", 1, device=device, code=code)
+    add_health(page, health or {})
     page.add("metrics_seconds", round(seconds, 3))
     return page.text()

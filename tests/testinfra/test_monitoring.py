@@ -90,6 +90,25 @@ def test_a_driver_that_does_not_answer_does_not_stop_the_timer(ctl: Any) -> None
     assert eventually(state, lambda s: s == ["ok"]) == ["ok"]
 
 
+def test_a_controller_without_slurm_says_so(ctl: Any) -> None:
+    assert [value for _, value in query(ctl, 'gpuops_slurm_up{instance="ctl"}')] == [0.0]
+
+
+def test_what_the_health_check_found_becomes_a_metric(ctl: Any, n2: Any) -> None:
+    """As the role node_health keeps it; it is not part of this scenario."""
+    finding = {"code": "xid_79", "device": "GPU 3", "detail": "gone", "severity": "drain"}
+    result = json.dumps({"time": time.time(), "findings": [finding]})
+    n2.check_output(f"mkdir -p /run/gpuops; printf '%s' '{result}' > /run/gpuops/node_health.json")
+
+    def found() -> list[str]:
+        return [f"{m['instance']} {m['code']} {m['severity']}" for m, _ in query(ctl, "gpuops_node_health_finding")]
+
+    try:
+        assert eventually(found, lambda f: f != []) == ["n2 xid_79 drain"]
+    finally:
+        n2.check_output("rm /run/gpuops/node_health.json")
+
+
 def test_prometheus_listens_on_loopback_only(ctl: Any) -> None:
     assert ctl.socket("tcp://127.0.0.1:9090").is_listening
     assert not ctl.socket("tcp://0.0.0.0:9090").is_listening
@@ -107,6 +126,6 @@ def test_every_query_of_the_dashboard_is_understood(ctl: Any) -> None:
     expressions = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     answers = {e: query(ctl, e.replace("$node", ".*")) for e in expressions}
     silent = {e for e, samples in answers.items() if not samples}
-    # Nothing is sick here, no clock is held down, and no node has an RDMA port.
-    assert all(any(word in e for word in ("problem", "throttle", "rdma")) for e in silent), silent
+    # Nothing is sick here, no clock is held down, no node has an RDMA port, and no Slurm runs.
+    assert all(any(word in e for word in ("problem", "throttle", "rdma", "slurm", "health")) for e in silent), silent
     assert len(answers) - len(silent) >= 10

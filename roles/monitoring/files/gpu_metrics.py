@@ -8,13 +8,13 @@ Installed as one file together with the parsers of gpu_facts; a timer of systemd
 
 from __future__ import annotations
 
-import os
+import json
 import shutil
 import sys
-import tempfile
 import time
+from typing import Any
 
-from ansible_collections.gpuops.cluster.plugins.module_utils import _fabric_facts, _gpu_facts, _gpu_metrics
+from ansible_collections.gpuops.cluster.plugins.module_utils import _fabric_facts, _gpu_facts, _gpu_metrics, _textfile
 
 TIMEOUT_S = 60.0
 
@@ -29,19 +29,20 @@ def page() -> str:
         query = ",".join(["uuid", *_gpu_metrics.USAGE])
         answer = ask(f"--query-gpu={query}", "--format=csv,noheader,nounits")
         usage = _gpu_metrics.parse_usage(answer.stdout.decode("utf-8", "replace"))
-    return _gpu_metrics.render(gpu, _fabric_facts.gather(), usage, time.monotonic() - start)
+    return _gpu_metrics.render(gpu, _fabric_facts.gather(), usage, time.monotonic() - start, health())
 
 
-def write(path: str, text: str) -> None:
-    """In one step: node_exporter must never read half a file."""
-    handle, name = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".gpuops")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.chmod(name, 0o644)
-    os.replace(name, path)
+def health() -> dict[str, Any]:
+    """What node_health, where it is installed, found last."""
+    try:
+        with open("/run/gpuops/node_health.json", encoding="utf-8") as file:
+            result = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return result if isinstance(result, dict) else {}
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    write(sys.argv[1], page())
+    _textfile.write(sys.argv[1], page())

@@ -87,3 +87,14 @@ def test_every_metric_has_help_and_type_once() -> None:
     types = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert len(types) == len(set(types))
     assert {line.split("{")[0].split(" ")[0] for line in lines if not line.startswith("#")} == set(types)
+
+
+def test_what_the_health_check_found_is_on_the_page() -> None:
+    row = {"code": "xid_79", "device": "GPU 3", "detail": "gone", "severity": "drain"}
+    page = metrics.Page(metrics.HELP)
+    metrics.add_health(page, {"time": 1764471600.5, "findings": [row, {**row, "detail": "again"}]})
+    lines = [line for line in page.text().splitlines() if not line.startswith("#")]
+    assert lines == [
+        'gpuops_node_health_finding{code="xid_79",device="GPU 3",severity="drain"} 1',
+        "gpuops_node_health_timestamp_seconds 1764471600.5",
+    ]
