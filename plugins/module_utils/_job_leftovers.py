@@ -23,7 +23,10 @@ Settings = dict[str, Any]
 
 
 def of_job(job: str, proc: str = "/proc") -> list[int]:
-    """Processes whose environment says that they belong to this job; not this one and those that it descends from."""
+    """Processes that slurmd started for this job, by their environment; not this one and those that it descends from.
+
+    The shell that salloc starts on the host where it is called has the job's number, too, but no SLURMD_NODENAME.
+    """
     wanted = f"SLURM_JOB_ID={job}".encode()
     mine = _ancestors(proc)
     found = []
@@ -31,7 +34,8 @@ def of_job(job: str, proc: str = "/proc") -> list[int]:
         if not entry.isdigit() or int(entry) in mine:
             continue
         with contextlib.suppress(OSError), open(f"{proc}/{entry}/environ", "rb") as handle:
-            if wanted in handle.read(1024 * 1024).split(b"\0"):
+            variables = handle.read(1024 * 1024).split(b"\0")
+            if wanted in variables and any(each.startswith(b"SLURMD_NODENAME=") for each in variables):
                 found.append(int(entry))
     return sorted(found)
 

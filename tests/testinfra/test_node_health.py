@@ -41,3 +41,22 @@ def test_the_user_s_severity_counts(n1: Any) -> None:
     done = n1.run(f"{PROGRAM} --settings /tmp/warn.json")
     assert done.rc == 0
     assert "warn: no_driver" in done.stdout
+
+
+def test_no_check_fails_by_itself(n1: Any) -> None:
+    assert "check_failed" not in n1.run(PROGRAM).stdout
+
+
+def test_the_prolog_keeps_jobs_away_and_the_epilog_stays_out_of_the_way(n1: Any) -> None:
+    assert n1.run(f"{PROGRAM}_prolog").rc == 1
+    assert n1.run(f"{PROGRAM}_epilog").rc == 0
+
+
+def test_what_hangs_before_a_prolog_does_not_let_jobs_through(n1: Any) -> None:
+    """Another prolog holds the lock; a limit of -15 waits for it not at all."""
+    n1.check_output("printf '%s' '{\"prolog_timeout_s\": -15}' > /tmp/impatient.json")
+    busy = f"flock /run/gpuops/node_health_job.lock {PROGRAM} --prolog --settings /tmp/impatient.json"
+    assert n1.run(f"{PROGRAM}_prolog").rc == 1
+    assert n1.run(busy).rc == 1, "the node is known to be sick"
+    n1.check_output("rm /run/gpuops/node_health_job.json")
+    assert n1.run(busy).rc == 0, "nothing is known: no reason to keep a job away"

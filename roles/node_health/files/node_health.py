@@ -77,11 +77,11 @@ class Slurm:
 
 
 @contextlib.contextmanager
-def alone(seconds: float) -> Iterator[None]:
+def alone(seconds: float, name: str = "node_health.lock") -> Iterator[None]:
     """One run at a time: a sick driver lets nvidia-smi hang, and runs must not pile up meanwhile."""
     RESULTS.mkdir(mode=0o755, exist_ok=True)
     deadline = time.monotonic() + seconds
-    with (RESULTS / "node_health.lock").open("w") as lock:
+    with (RESULTS / name).open("w") as lock:
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -165,9 +165,14 @@ def whole(settings: dict[str, Any], *, slurm: bool) -> int:
     return 0 if result["healthy"] else 1
 
 
+def around_job(settings: dict[str, Any]) -> contextlib.AbstractContextManager[None]:
+    """Jobs come and go together. They wait for one another's look, and for the health check's they do not."""
+    return alone(settings.get("prolog_timeout_s", 30) + 15, "node_health_job.lock")
+
+
 def before(settings: dict[str, Any]) -> int:
     """As Slurm's prolog: 1 keeps the job away, and only a sick node does."""
-    with alone(settings.get("prolog_timeout_s", 30)):
+    with around_job(settings):
         known = last(AROUND_JOB)
         fresh = 0 <= time.time() - known.get("time", 0) < settings.get("prolog_fresh_s", 10)
         if fresh and known.get("healthy") and not known.get("stuck"):
@@ -184,7 +189,7 @@ def after(settings: dict[str, Any]) -> int:
     """As Slurm's epilog: what the job left on its GPUs ends, and a node that waited for the job's end is drained."""
     job = os.environ.get("SLURM_JOB_ID", "")
     left = leftovers.clean(job, os.environ.get("SLURM_JOB_GPUS", ""), settings) if job else []
-    with alone(settings.get("prolog_timeout_s", 30)):
+    with around_job(settings):
         findings, result = look(quick(settings), AROUND_JOB, BEFORE_JOB)
         findings += left
         result = {**health.report(findings, settings), "stuck": result["stuck"]}
@@ -204,7 +209,8 @@ def main() -> int:
     what.add_argument("--acknowledge", action="store_true", help="Xids so far in the kernel log count no more")
     parser.add_argument("--settings", type=Path, default=SETTINGS)
     arguments = parser.parse_args()
-    around_job = arguments.prolog or arguments.epilog
+    # Slurm gives its programs few variables.
+    os.environ["PATH"] = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin:/sbin:/bin".lstrip(":")
     try:
         settings: dict[str, Any] = json.loads(arguments.settings.read_text()) if arguments.settings.exists() else {}
         if arguments.acknowledge:
@@ -218,11 +224,14 @@ def main() -> int:
         return whole(settings, slurm=arguments.slurm)
     except Busy as error:
         print(error, file=sys.stderr)
+        # Whoever keeps this one waiting may hang in the driver; what is known of the node counts.
+        if arguments.prolog and not last(AROUND_JOB).get("healthy", True):
+            return 1
     except ValueError as error:
         print(f"{arguments.settings}: {error}", file=sys.stderr)
     except Exception as error:  # whatever it is, it says nothing about the node
         print(f"node_health itself failed: {type(error).__name__}: {error}", file=sys.stderr)
-    return 0 if around_job else 2
+    return 0 if arguments.prolog or arguments.epilog else 2
 
 
 if __name__ == "__main__":

@@ -17,10 +17,11 @@ JOB = "4242000077"
 
 @pytest.fixture
 def started() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """A process of the job, one of another job, one of none."""
+    """A process of the job, the shell of its salloc, a process of another job, one of none."""
+    node = {"SLURMD_NODENAME": "n1"}
     processes = []
-    for job in (JOB, JOB + "1", None):
-        own = {**os.environ, **({"SLURM_JOB_ID": job} if job else {})}
+    for variables in ({"SLURM_JOB_ID": JOB, **node}, {"SLURM_JOB_ID": JOB}, {"SLURM_JOB_ID": JOB + "1", **node}, {}):
+        own = {**os.environ, **variables}
         processes.append(subprocess.Popen(["sleep", "300"], env=own, start_new_session=True))
     yield processes
     for process in processes:
@@ -32,7 +33,7 @@ def test_only_the_job_s_own_processes_end(started: list[subprocess.Popen[bytes]]
     assert leftovers.clean(JOB, "0", {"epilog_wait_s": 0}) != [] or started[0].wait(20) != 0
     started[0].wait(20)
     assert leftovers.clean(JOB, "0", {"epilog_wait_s": 10}) == []
-    assert [process.poll() for process in started] == [-9, None, None]
+    assert [process.poll() for process in started] == [-9, None, None, None]
 
 
 def test_the_epilog_does_not_end_itself(tmp_path: Path) -> None:
@@ -41,7 +42,13 @@ def test_the_epilog_does_not_end_itself(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_bytes(_node_program.archive(source, Path(leftovers.__file__).parent))
     call = ["sh", "-c", f"{sys.executable} {program}; true"]
-    done = subprocess.run(call, env={**os.environ, "SLURM_JOB_ID": JOB}, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        call,
+        env={**os.environ, "SLURM_JOB_ID": JOB, "SLURMD_NODENAME": "n1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.strip() == "[]", done.stderr
 
 
