@@ -101,6 +101,16 @@ def registered(module: AnsibleModule, names: list[str], deadline: float) -> dict
         time.sleep(0.5)
 
 
+def settled(module: AnsibleModule, names: list[str], deadline: float) -> dict[str, dict[str, Any]]:
+    """States once the last job has left the nodes, or at the deadline."""
+    while True:
+        nodes = registered(module, names, deadline)
+        leaving = any(node["state"].startswith("comp") for node in nodes.values())
+        if not leaving or time.monotonic() > deadline:
+            return nodes
+        time.sleep(0.5)
+
+
 def run_job(module: AnsibleModule, group: dict[str, Any]) -> tuple[dict[str, Any], list[str], list[str]]:
     """(job, reasons why it was not asked, problems)"""
     names = group["nodes"]
@@ -169,8 +179,17 @@ def main() -> None:
         nodes = registered(module, names, time.monotonic() if module.check_mode else deadline)
         idle, result["not_asked"], result["problems"] = sort_out(names, nodes)
         result["nodes"] = nodes
-        for group in [] if module.check_mode else trial.groups(idle, nodes, gpus):
+        groups = [] if module.check_mode else trial.groups(idle, nodes, gpus)
+        while groups:
+            group = groups.pop(0)
             job, not_asked, problems = run_job(module, group)
+            if problems:
+                # A prolog that finds a node sick drains it: that is the node's state, and the others are asked again.
+                now = settled(module, group["nodes"], time.monotonic() + module.params["timeout"])
+                rest, held, bad = sort_out(group["nodes"], now)
+                if held and not bad:
+                    not_asked, problems = held, []
+                    groups += trial.groups(rest, now, gpus)
             result["not_asked"] += not_asked
             if not not_asked and not problems and module.params["accounting"]:
                 missing = accounted(module, job, group, time.monotonic() + module.params["timeout"])

@@ -76,6 +76,15 @@ def test_no_job_starts_on_a_sick_gpu_and_it_runs_elsewhere(ctl: Host) -> None:
     assert ctl.check_output(f"sacct -nPX -j {job} -o State,NodeList").splitlines()[-1] == "COMPLETED|n2"
 
 
+def test_the_trial_job_leaves_a_sick_node_out_and_proves_the_other(module: Callable[..., Any], ctl: Host) -> None:
+    fault("row_remap_failed=4")
+    proof = module("ctl", "gpuops.cluster.slurm_verify", nodes={"n1": {"h100": 8}, "n2": {"h100": 8}}, timeout=300)
+    assert not proof["failed"], proof
+    assert len(proof["not_asked"]) == 1, proof
+    assert proof["not_asked"][0].startswith("n1 is drain") and "row_remap_failed GPU 4" in proof["not_asked"][0]
+    assert [job["nodes"] for job in proof["jobs"]][-1] == ["n2"]
+
+
 def test_what_waits_for_the_job_s_end_drains_then(ctl: Host) -> None:
     fault("row_remap_pending=3")
     job = ctl.check_output("sbatch --parsable -p main -w n1 -n1 --mem=16 -o /dev/null --wrap 'sleep 300'")
