@@ -170,12 +170,18 @@ def around_job(settings: dict[str, Any]) -> contextlib.AbstractContextManager[No
     return alone(settings.get("prolog_timeout_s", 30) + 15, "node_health_job.lock")
 
 
+def recently_well(settings: dict[str, Any]) -> bool:
+    """Whether another prolog or epilog has looked just now, and found nothing that anybody would act upon."""
+    known = last(AROUND_JOB)
+    fresh = 0 <= time.time() - known.get("time", 0) < settings.get("prolog_fresh_s", 10)
+    words = {row["severity"] for row in known.get("findings", [])}
+    return bool(fresh and not words & {health.DRAIN, health.AFTER_JOB} and not known.get("stuck"))
+
+
 def before(settings: dict[str, Any]) -> int:
     """As Slurm's prolog: 1 keeps the job away, and only a sick node does."""
     with around_job(settings):
-        known = last(AROUND_JOB)
-        fresh = 0 <= time.time() - known.get("time", 0) < settings.get("prolog_fresh_s", 10)
-        if fresh and known.get("healthy") and not known.get("stuck"):
+        if recently_well(settings):
             return 0  # another job of the same moment has looked
         findings, result = look(quick(settings), AROUND_JOB, BEFORE_JOB)
         if not result["healthy"]:
@@ -187,9 +193,11 @@ def before(settings: dict[str, Any]) -> int:
 
 def after(settings: dict[str, Any]) -> int:
     """As Slurm's epilog: what the job left on its GPUs ends, and a node that waited for the job's end is drained."""
-    job = os.environ.get("SLURM_JOB_ID", "")
-    left = leftovers.clean(job, os.environ.get("SLURM_JOB_GPUS", ""), settings) if job else []
+    job, gpus = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_JOB_GPUS", "")
+    left = leftovers.clean(job, gpus, settings) if job else []
     with around_job(settings):
+        if not gpus and not left and recently_well(settings):
+            return 0  # hundreds of small jobs without GPUs may end at once
         findings, result = look(quick(settings), AROUND_JOB, BEFORE_JOB)
         findings += left
         result = {**health.report(findings, settings), "stuck": result["stuck"]}
