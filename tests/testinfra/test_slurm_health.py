@@ -38,7 +38,7 @@ def node(ctl: Host, name: str) -> str:
 def _healthy(ctl: Host, n1: Host) -> Iterator[None]:
     yield
     fault("--clear")
-    ctl.run("scancel --user=root")
+    ctl.run("scancel --partition=main")
     n1.run(f"{PROGRAM} --acknowledge; rm -f /run/gpuops/*.json")
     if "DRAIN" in node(ctl, "n1"):
         ctl.check_output("scontrol update nodename=n1 state=resume")

@@ -62,12 +62,13 @@ def until(question: Callable[[], bool], seconds: float = 180.0) -> bool:
     return False
 
 
-@pytest.fixture(autouse=True, scope="module")
+@pytest.fixture(autouse=True)
 def _as_before(ctl: Host) -> Iterator[None]:
     """What a test that failed has left behind does not reach the next one."""
     yield
-    ctl.run("scancel --user=root")
-    ctl.run("scontrol update nodename=n1,n2 state=resume")
+    ctl.run("scancel --partition=main")
+    for node in ("n1", "n2"):
+        ctl.run(f"scontrol show node {node} | grep -q DRAIN && scontrol update nodename={node} state=resume")
     ctl.run("sacctmgr -i delete account where name=nlp; sacctmgr -i delete qos where name=nightly")
 
 
@@ -195,7 +196,7 @@ def test_what_slurm_says_of_itself(ctl: Host, module: Module) -> None:
     assert not found["changed"] and not found["failed"], found
     assert (found["cluster"], found["controllers"]) == ("lab", {"ctl": True})
     assert (found["nodes"]["n1"]["gpus"], found["nodes"]["n1"]["gpus_used"]) == (8, 3)
-    assert found["partitions"]["debug"] == {"state": "up", "nodes": 1, "max_time": "30:00"}
+    assert found["partitions"]["main"] == {"state": "up", "nodes": 2, "max_time": "infinite"}
     expected = {"id": job, "user": "alice", "account": "vision", "partition": "main", "state": "running", "gpus": 3}
     assert [{**each, **expected} for each in found["jobs"]] == found["jobs"] and found["jobs"][0]["nodes"] == ["n1"]
     assert found["accounts"]["speech"]["max_gpus"] == 4
