@@ -62,7 +62,7 @@ def test_a_missing_mount_drains_and_a_full_disk_warns(bare: Settings, tmp_path: 
     settings = {**bare, "mounts": ["/", str(tmp_path)], "free_mib": {str(tmp_path): 10**9, "/": 0}}
     findings = examine(settings)
     assert [(f.code, f.device) for f in findings] == [("mount_missing", str(tmp_path)), ("disk_full", str(tmp_path))]
-    assert reason(findings, settings) == f"node_health: mount_missing {tmp_path}"
+    assert reason(findings, settings) == f"node_health: {f'mount_missing {tmp_path}'[:80]}"
 
 
 def test_a_declared_rdma_device_that_is_not_there_drains(bare: Settings) -> None:
