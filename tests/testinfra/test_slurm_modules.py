@@ -104,9 +104,9 @@ def test_an_account_and_its_user_come_and_go(ctl: Host, steps: Steps, module: Mo
     assert ["vision", "", "5", "gres/gpu=6", "", "normal,urgent", ""] in shown
     assert ["", "alice", "parent", "gres/gpu=2", "", "normal,urgent", "normal"] in shown
     assert ["alice", "nlp", "Operator"] in rows(ctl, "user alice format=User,DefaultAccount,AdminLevel")
-    job = "su alice -c 'srun -Q -N1 --mem=16 --immediate=60 --gres=gpu:{} true'"
-    assert ctl.run(job.format(2)).rc == 0
-    assert ctl.run(job.format(3)).rc != 0, "alice may have 2 GPUs in this account"
+    job = "su alice -c 'srun -Q -N1 --mem=16 --immediate={} --gres=gpu:{} true'"
+    assert ctl.run(job.format(60, 2)).rc == 0
+    assert ctl.run(job.format(5, 3)).rc != 0, "alice may have 2 GPUs in this account"
 
     refused = module("ctl", "gpuops.cluster.slurm_account", name="nlp", state="absent")
     assert refused["failed"] and "account nlp is not empty: user alice" in refused["msg"]
