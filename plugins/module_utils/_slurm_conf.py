@@ -14,6 +14,7 @@ VERSIONS: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
     "CgroupPlugin": ((22, 5), (99, 0)),
     "CgroupPlugin=disabled": ((24, 5), (99, 0)),
     "CgroupAutomount": ((0, 0), (23, 11)),
+    "TopologyPlugin=topology/block": ((23, 11), (99, 0)),
 }
 HEADER = (
     "# Written by the role gpuops.cluster.slurm. Changes by hand are overwritten; set slurm_config_extra instead.\n"
@@ -160,11 +161,10 @@ def option_lines(options: dict[str, Any], version: str) -> list[str]:
 
 def parse(text: str) -> dict[str, str]:
     """Options of a file by lower-case name; lines of the same name (NodeName, PartitionName) are gathered."""
-    found: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
     for line in text.splitlines():
         name, equals, value = line.partition("=")
         key = name.strip().lower()
-        if not equals or key.startswith("#"):
-            continue
-        found[key] = f"{found[key]}\n{value}" if key in found else value.strip()
-    return found
+        if equals and not key.startswith("#"):
+            found.setdefault(key, []).append(value.strip())
+    return {key: "\n".join(values) for key, values in found.items()}

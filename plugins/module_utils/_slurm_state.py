@@ -60,8 +60,9 @@ def merge(
         known = {**new[part], **{name: _server(hosts[name]) for name in members if name in hosts}}
         new[part] = {name: known[name] for name in members if name in known}
     new["nodes"] = dict(new["nodes"])
+    belonging = set(nodes)
     for name, host in hosts.items():
-        if name in nodes and host["node"].get("sockets"):
+        if name in belonging and host["node"].get("sockets"):
             new["nodes"][name] = _record(host, new["nodes"].get(name), notes, name)
     current = {name: new["nodes"][name] for name in nodes if name in new["nodes"]}
     _no_twins(current)
@@ -90,6 +91,7 @@ def _record(host: dict[str, Any], old: Optional[dict[str, Any]], notes: list[str
         node["gres"] = old["node"]["gres"]
         notes.append(f"{name}: {seen.get('note')}; slurm.conf keeps the {len(node['gres'])} GPUs that were seen before")
     record = {"address": host.get("address") or "", "options": host.get("options") or {}, "node": node}
+    record["switch"] = host.get("switch") or ""
     return {**record, "since": old["since"] if old else 0}
 
 
@@ -101,6 +103,21 @@ def _no_twins(nodes: dict[str, dict[str, Any]]) -> None:
             raise Refused(
                 f"{other} and {name} have the same short host name {record['node']['name']}: Slurm needs one each"
             )
+
+
+def leaving(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """NodeNames that the new state has no more."""
+    staying = {record["node"]["name"] for record in new["nodes"].values()}
+    return [r["node"]["name"] for r in old.get("nodes", {}).values() if r["node"]["name"] not in staying]
+
+
+def refuse_leaving(names: list[str], jobs: list[str]) -> None:
+    """Raise when nodes that leave slurm.conf still have jobs."""
+    if jobs:
+        raise Refused(
+            f"{', '.join(names)} would leave slurm.conf while jobs run there ({', '.join(jobs[:10])}). "
+            "Drain them and wait first"
+        )
 
 
 def changed_keys(old: str, new: str) -> set[str]:
@@ -134,9 +151,17 @@ def mark(
 
 
 def refuse_skew(version: str, hosts: dict[str, dict[str, Any]]) -> None:
-    """Raise when a node's slurmd is newer than slurmctld, or older than it still understands."""
+    """Raise when daemons would not understand one another: slurmdbd is the newest, then slurmctld, then slurmd."""
     own = _position(version)
     for name, host in hosts.items():
+        database = host.get("database_version") or version
+        if database == "0":  # slurmdbd does not say its release before it has a configuration
+            database = version
+        if not 0 <= _position(database) - own <= SPAN:
+            raise Refused(
+                f"{name} has slurmdbd {database}, the controller slurmctld {version}: slurmdbd may be up to "
+                f"{SPAN} releases newer than slurmctld, never older. Upgrade slurmdbd first"
+            )
         node = host.get("version") or version
         if not 0 <= own - _position(node) <= SPAN:
             raise Refused(

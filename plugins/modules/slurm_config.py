@@ -40,6 +40,12 @@ options:
     type: list
     elements: dict
     required: true
+  topology:
+    description: >-
+      C(kind), V(tree) or V(block), and C(parents) (the switch above by switch) or C(block_sizes). With it topology.conf
+      is written from each node's C(switch).
+    type: dict
+    default: {}
   controllers:
     description: Inventory names of the controllers.
     type: list
@@ -57,8 +63,8 @@ options:
     required: true
   hosts:
     description: >-
-      What this run saw, by inventory name, each with C(node) of M(gpuops.cluster.slurm_facts), C(address), C(options)
-      and the C(version) of slurmd.
+      What this run saw, by inventory name, each with C(node) of M(gpuops.cluster.slurm_facts), C(address), C(options),
+      C(switch) and the C(version) of slurmd.
     type: dict
     required: true
   removal_allowed:
@@ -130,6 +136,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_conf as conf
 from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_scratch as scratch
 from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_state as states
+from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_topology as topology
 
 SBIN = ["/usr/sbin", "/usr/local/sbin", "/usr/local/bin"]
 
@@ -156,30 +163,6 @@ def installed(module: AnsibleModule) -> tuple[str, str]:
     return program, match.group(0) if match else ""
 
 
-def address(record: dict[str, str]) -> str:
-    return record["address"] or record["name"]
-
-
-def render(module: AnsibleModule, state: dict[str, Any], version: str) -> dict[str, str]:
-    records = list(state["nodes"].values())
-    servers = [address(record) for record in state["databases"].values()]
-    database = {"AccountingStorageHost": servers[0]} if servers else {}
-    slurm = [
-        *conf.option_lines({**database, **module.params["options"]}, version),
-        *conf.controller_lines(list(state["controllers"].values())),
-        "",
-        *conf.node_lines(records),
-        "",
-        *conf.partition_lines(module.params["partitions"], state["nodes"]),
-    ]
-    bodies = {
-        "slurm.conf": slurm,
-        "gres.conf": ["AutoDetect=off", *conf.gres_lines(records)],
-        "cgroup.conf": conf.option_lines(module.params["cgroup"], version),
-    }
-    return {name: conf.HEADER + "\n".join(lines) + "\n" for name, lines in bodies.items()}
-
-
 def running(module: AnsibleModule) -> tuple[int, bool]:
     """Epoch of slurmctld's start (0 when it does not run) and whether it holds the file that lies on disk."""
     systemctl = module.get_bin_path("systemctl")
@@ -195,9 +178,10 @@ def running(module: AnsibleModule) -> tuple[int, bool]:
     return int(boot.group(1)) + ticks // os.sysconf("SC_CLK_TCK"), same
 
 
-def jobs(module: AnsibleModule) -> int:
-    code, out, _err = module.run_command(["squeue", "-h", "-o", "%i"])
-    return len(out.split()) if code == 0 else 0
+def jobs(module: AnsibleModule, nodes: list[str]) -> list[str]:
+    """Ids of the jobs on these nodes, or of all when none is named."""
+    code, out, _err = module.run_command(["squeue", "-h", "-o", "%i", *(["-w", ",".join(nodes)] if nodes else [])])
+    return out.split() if code == 0 else []
 
 
 def apply(module: AnsibleModule, program: str, version: str) -> dict[str, Any]:
@@ -213,14 +197,19 @@ def apply(module: AnsibleModule, program: str, version: str) -> dict[str, Any]:
         nodes=module.params["nodes"],
         removal_allowed=module.params["removal_allowed"],
     )
-    files = render(module, state, version)
+    leaving = states.leaving(old_state, state)
+    states.refuse_leaving(leaving, jobs(module, leaving) if leaving else [])
+    try:
+        files = topology.files(module.params, state, version)
+    except ValueError as error:
+        raise states.Refused(str(error)) from error
     old = {name: read(f"{directory}/{name}") for name in files}
     differing = [name for name in files if files[name] != old[name]]
     states.refuse_rename(conf.parse(files["slurm.conf"]), read)
     if differing and old["slurm.conf"]:
         keys = states.changed_keys(old["slurm.conf"], files["slurm.conf"])
         if keys & set(states.UNMOVABLE):
-            states.refuse_moves(old["slurm.conf"], files["slurm.conf"], jobs(module))
+            states.refuse_moves(old["slurm.conf"], files["slurm.conf"], len(jobs(module, [])))
         cgroup_changed = "cgroup.conf" in differing
         states.mark(old_state, state, keys=keys, cgroup_changed=cgroup_changed, version=version, now=int(time.time()))
     if differing:
@@ -272,11 +261,11 @@ def report(module: AnsibleModule, version: str, done: dict[str, Any]) -> dict[st
         "diff": diff,
         "action": needs,
         "version": version,
-        "servers": [address(record) for record in state["controllers"].values()],
+        "servers": [topology.address(record) for record in state["controllers"].values()],
         "nodes": nodes,
         "missing": [name for name in module.params["nodes"] if name not in state["nodes"]],
         "notes": done["notes"],
-        "files": {name: done["files"][name] for name in ("slurm.conf", "gres.conf", "cgroup.conf")},
+        "files": {name: text for name, text in done["files"].items() if name != "nodes.json"},
     }
 
 
@@ -286,6 +275,7 @@ def main() -> None:
             "options": {"type": "dict", "required": True},
             "cgroup": {"type": "dict", "default": {}},
             "partitions": {"type": "list", "elements": "dict", "required": True},
+            "topology": {"type": "dict", "default": {}},
             "controllers": {"type": "list", "elements": "str", "required": True},
             "databases": {"type": "list", "elements": "str", "default": []},
             "nodes": {"type": "list", "elements": "str", "required": True},

@@ -43,6 +43,17 @@ options:
     type: list
     elements: str
     default: []
+  control_time:
+    description: Time of the control node when it sends the task, in seconds since 1970. From it comes C(clock_offset).
+    type: float
+  state_directory:
+    description: slurmctld's directory, whose file system and owner are named in C(state).
+    type: path
+  texts:
+    description: Files whose text is returned, so that no task is needed for those that are as they should be.
+    type: list
+    elements: path
+    default: []
 """
 
 EXAMPLES = r"""
@@ -69,6 +80,10 @@ ansible_facts:
         missing_packages: []
         package_index: true
         slurmd_started: 1764471600
+        texts: {/etc/logrotate.d/slurmd: Text of the file (empty where there is none)}
+        running: [munge, slurmd]
+        clock_offset: 0.4
+        state: {filesystem: nfs4, owner: slurm}
         node:
           name: n1
           cpus: 112
@@ -89,12 +104,14 @@ import os
 import pwd
 import re
 import socket
+import time
 from typing import Any, Optional
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_node as node_model
 
 DAEMONS = ("slurmctld", "slurmdbd", "slurmd")
+UNITS = ("munge", "mariadb", *DAEMONS)
 UID = 64030  # Debian's and Ubuntu's fixed number of the user slurm
 
 
@@ -171,6 +188,31 @@ def started(daemon: str) -> int:
     return max(times, default=0)
 
 
+def running(module: AnsibleModule) -> list[str]:
+    """Services that are active and start at boot."""
+    systemctl = module.get_bin_path("systemctl")
+    if not systemctl:
+        return []
+    properties = "--property=Id,ActiveState,UnitFileState"
+    blocks = module.run_command([systemctl, "show", properties, *UNITS])[1].split("\n\n")
+    states = [dict(line.partition("=")[::2] for line in block.splitlines()) for block in blocks]
+    good = {s.get("Id") for s in states if s.get("ActiveState") == "active" and s.get("UnitFileState") == "enabled"}
+    return [unit for unit in UNITS if f"{unit}.service" in good]
+
+
+def directory(path: str) -> dict[str, str]:
+    """Type of the file system that a directory lies on, or will lie on, and its owner (empty without one)."""
+    best, kind = "", ""
+    for line in read("/proc/self/mounts").splitlines():
+        _device, place, this = line.split(" ")[:3]
+        if f"{path}/".startswith(place.rstrip("/") + "/") and len(place) >= len(best):
+            best, kind = place, this
+    owner = ""
+    with contextlib.suppress(OSError, KeyError):
+        owner = pwd.getpwuid(os.stat(path).st_uid).pw_name
+    return {"filesystem": kind, "owner": owner}
+
+
 def placement() -> dict[int, tuple[int, int]]:
     """Each CPU's (package, core) as the kernel numbers them."""
     found = {}
@@ -219,9 +261,14 @@ def main() -> None:
             "gpu_types": {"type": "dict", "default": {}},
             "memory_reserve_percent": {"type": "float", "default": 2},
             "packages": {"type": "list", "elements": "str", "default": []},
+            "control_time": {"type": "float"},
+            "state_directory": {"type": "path"},
+            "texts": {"type": "list", "elements": "path", "default": []},
         },
         supports_check_mode=True,
     )
+    sent, state_directory = module.params["control_time"], module.params["state_directory"]
+    offset = round(time.time() - sent, 1) if sent else 0.0
     problems: list[str] = []
     facts = {
         "versions": versions(module),
@@ -231,6 +278,10 @@ def main() -> None:
         "missing_packages": missing(module),
         "package_index": bool(glob.glob("/var/lib/apt/lists/*_Packages*")),
         "slurmd_started": started("slurmd"),
+        "texts": {path: read(path) for path in module.params["texts"]},
+        "running": running(module),
+        "clock_offset": offset,
+        "state": directory(os.path.realpath(state_directory)) if state_directory else {},
         "node": describe(module, problems),
         "problems": problems,
     }

@@ -34,6 +34,10 @@ options:
     description: Seconds to wait for registration and, separately, for the accounting record.
     type: int
     default: 60
+  memory:
+    description: Whether a job that takes more memory than it asked for has to die, tried on one idle node.
+    type: bool
+    default: false
   accounting:
     description: Whether the job has to be in the accounting.
     type: bool
@@ -76,6 +80,8 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_trial as trial
 
+# tail keeps the last line, which never ends.
+HOG = "head -c 256M /dev/zero | tail -n 1 >/dev/null && echo survived"
 TASK = 'echo "verify|$SLURM_JOB_ID|$SLURMD_NODENAME|${SLURM_STEP_GPUS:-$SLURM_JOB_GPUS}|$CUDA_VISIBLE_DEVICES"'
 
 
@@ -131,6 +137,15 @@ def run_job(module: AnsibleModule, group: dict[str, Any]) -> tuple[dict[str, Any
     return record, [], [f"{','.join(names)}: srun failed: {said}"]
 
 
+def limited(module: AnsibleModule, name: str, partition: str) -> str:
+    """Complaint when a job lives that takes more memory than it asked for."""
+    command = ["srun", "--quiet", "--immediate=15", "--time=1", "--mpi=none", "--job-name=gpuops-memory", "--mem=32"]
+    command += [f"--partition={partition}", f"--nodelist={name}", "--ntasks=1", "--chdir=/"]
+    command += ["--export=NONE", "--input=none"]
+    out = module.run_command([*command, "/bin/sh", "-c", HOG])[1]
+    return f"{name}: a job that asked for 32 MiB of memory could take 256" if "survived" in out else ""
+
+
 def accounted(module: AnsibleModule, job: dict[str, Any], group: dict[str, Any], deadline: float) -> str:
     """slurmctld tells slurmdbd within seconds."""
     while True:
@@ -165,6 +180,7 @@ def main() -> None:
             "nodes": {"type": "dict", "required": True},
             "timeout": {"type": "int", "default": 60},
             "accounting": {"type": "bool", "default": True},
+            "memory": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
@@ -194,6 +210,9 @@ def main() -> None:
             if not not_asked and not problems and module.params["accounting"]:
                 missing = accounted(module, job, group, time.monotonic() + module.params["timeout"])
                 problems = [missing] if missing else []
+            if module.params["memory"] and not not_asked and not problems:
+                complaint = limited(module, group["nodes"][0], group["partition"])
+                problems = [complaint] if complaint else []
             result["problems"] += problems
             result["jobs"] += [job] if job["id"] else []
     if result["problems"] and not module.check_mode:

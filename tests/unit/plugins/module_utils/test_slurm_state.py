@@ -46,6 +46,16 @@ def test_a_node_that_left_the_inventory_stays_until_it_may_go(known: dict[str, A
     assert list(state["nodes"]) == ["n1"] and not notes
 
 
+def test_a_node_with_jobs_does_not_leave(known: dict[str, Any]) -> None:
+    state, _notes = merge(known, {}, ["n1"], removal_allowed=True)
+    assert states.leaving(known, state) == ["n2"] and states.leaving(known, known) == []
+    renamed = merge(known, {"10.0.0.2": host("n2")}, ["n1", "10.0.0.2"])[0]
+    assert states.leaving(known, renamed) == []
+    with pytest.raises(states.Refused, match=r"n2 would leave slurm.conf while jobs run there \(7, 8\)"):
+        states.refuse_leaving(["n2"], ["7", "8"])
+    states.refuse_leaving(["n2"], [])
+
+
 def test_a_node_under_a_new_inventory_name_is_the_same_node(known: dict[str, Any]) -> None:
     state, notes = merge(known, {"10.0.0.2": host("n2")}, ["n1", "10.0.0.2"])
     assert list(state["nodes"]) == ["n1", "10.0.0.2"] and not notes
@@ -145,4 +155,24 @@ def test_version_skew(controller: str, node: str, fits: bool) -> None:
         states.refuse_skew(controller, hosts)
     else:
         with pytest.raises(states.Refused, match=f"n1 has Slurm {node}, the controller {controller}"):
+            states.refuse_skew(controller, hosts)
+
+
+@pytest.mark.parametrize(
+    ("controller", "database", "fits"),
+    [
+        ("22.05.8", "22.05.8", True),
+        ("22.05.8", "23.11.4", True),
+        ("22.05.8", "24.05.1", False),
+        ("23.11.4", "22.05.8", False),
+        ("23.11.4", "0", True),
+        ("23.11.4", "", True),
+    ],
+)
+def test_slurmdbd_is_upgraded_first(controller: str, database: str, fits: bool) -> None:
+    hosts = {"db": {"node": {}, "database_version": database}}
+    if fits:
+        states.refuse_skew(controller, hosts)
+    else:
+        with pytest.raises(states.Refused, match=f"db has slurmdbd {database}, the controller slurmctld {controller}"):
             states.refuse_skew(controller, hosts)

@@ -1,0 +1,87 @@
+# Copyright (c) The gpuops.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""All of Slurm's files for the cluster, and the one that says where nodes are in the network. Pure. Private."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_conf as conf
+
+
+def address(record: dict[str, str]) -> str:
+    return record["address"] or record["name"]
+
+
+def files(params: dict[str, Any], state: dict[str, Any], version: str) -> dict[str, str]:
+    """Text by file name, from the module's parameters and what the controller knows of its hosts."""
+    records = list(state["nodes"].values())
+    servers = [address(record) for record in state["databases"].values()]
+    database = {"AccountingStorageHost": servers[0]} if servers else {}
+    slurm = [
+        *conf.option_lines({**database, **params["options"]}, version),
+        *conf.controller_lines(list(state["controllers"].values())),
+        "",
+        *conf.node_lines(records),
+        "",
+        *conf.partition_lines(params["partitions"], state["nodes"]),
+    ]
+    bodies = {
+        "slurm.conf": slurm,
+        "gres.conf": ["AutoDetect=off", *conf.gres_lines(records)],
+        "cgroup.conf": conf.option_lines(params["cgroup"], version),
+    }
+    if params["topology"].get("kind"):
+        bodies["topology.conf"] = topology_lines(params["topology"], records)
+    return {name: conf.HEADER + "\n".join(lines) + "\n" for name, lines in bodies.items()}
+
+
+def topology_lines(topology: dict[str, Any], records: Iterable[dict[str, Any]]) -> list[str]:
+    """topology.conf from each node's switch (for blocks: its block); ValueError where the tree has a hole or a loop.
+
+    `parents` maps switches to the ones above. Slurm starts no job across parts that nothing joins; `joined` does.
+    """
+    members: dict[str, list[str]] = {}
+    for record in records:
+        if not record.get("switch"):
+            raise ValueError(f"{record['node']['name']} has no slurm_switch, which slurm_topology needs of every node")
+        members.setdefault(record["switch"], []).append(record["node"]["name"])
+    if topology["kind"] == "block":
+        sizes = ",".join(str(size) for size in topology.get("block_sizes") or [])
+        lines = [f"BlockName={name} Nodes={conf.hostlist(nodes)}" for name, nodes in members.items()]
+        return lines + ([f"BlockSizes={sizes}"] if sizes else [])
+    parents: dict[str, str] = topology.get("parents") or {}
+    below: dict[str, list[str]] = {}
+    tops: list[str] = []
+    switches: dict[str, None] = {}
+    level = list(members)
+    while level:
+        switches.update(dict.fromkeys(level))
+        above: dict[str, None] = {}
+        for switch in level:
+            parent = parents.get(switch)
+            if parent is None:
+                tops.append(switch)
+                continue
+            below.setdefault(parent, []).append(switch)
+            if parent not in switches:
+                above[parent] = None
+        level = list(above)
+    _no_loops(switches, parents)
+    both = [switch for switch in members if switch in below]
+    if both:
+        raise ValueError(f"slurm_switches: {', '.join(both)} has nodes and switches below it, expected one of them")
+    lines = [f"SwitchName={name} Nodes={conf.hostlist(nodes)}" for name, nodes in members.items()]
+    lines += [f"SwitchName={name} Switches={conf.hostlist(below[name])}" for name in switches if name in below]
+    return lines + ([f"SwitchName=joined Switches={conf.hostlist(tops)}"] if len(tops) > 1 else [])
+
+
+def _no_loops(switches: Iterable[str], parents: dict[str, str]) -> None:
+    for switch in switches:
+        path = [switch]
+        while path[-1] in parents:
+            if parents[path[-1]] in path:
+                raise ValueError(f"slurm_switches: {' > '.join([*path, parents[path[-1]]])} is a loop")
+            path.append(parents[path[-1]])

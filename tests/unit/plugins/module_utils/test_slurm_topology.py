@@ -1,0 +1,88 @@
+"""topology.conf, and all files together for very many nodes."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_conf as conf
+from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_state as states
+from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_topology as topology
+
+
+def node(name: str, switch: str = "", address: str = "") -> dict[str, Any]:
+    gres = [{"type": "h100", "file": "/dev/nvidia0", "cores": "", "links": ""}]
+    shape = {"name": name, "cpus": 4, "sockets": 1, "cores": 4, "threads": 1, "real_memory": 4000, "gres": gres}
+    return {"node": shape, "switch": switch, "address": address, "options": {}}
+
+
+def tree(switches: dict[str, str], parents: dict[str, str]) -> list[str]:
+    records = [node(name, switch) for name, switch in switches.items()]
+    return topology.topology_lines({"kind": "tree", "parents": parents}, records)
+
+
+def test_leaves_and_spines() -> None:
+    parents = {"leaf1": "spine", "leaf2": "spine"}
+    assert tree({"n1": "leaf1", "n2": "leaf1", "n3": "leaf2"}, parents) == [
+        "SwitchName=leaf1 Nodes=n[1-2]",
+        "SwitchName=leaf2 Nodes=n3",
+        "SwitchName=spine Switches=leaf[1-2]",
+    ]
+
+
+def test_three_levels_name_every_switch_once() -> None:
+    parents = {"leaf1": "spine1", "leaf2": "spine2", "spine1": "core", "spine2": "core"}
+    assert tree({"n1": "leaf1", "n2": "leaf2"}, parents)[2:] == [
+        "SwitchName=spine1 Switches=leaf1",
+        "SwitchName=spine2 Switches=leaf2",
+        "SwitchName=core Switches=spine[1-2]",
+    ]
+
+
+def test_parts_that_nothing_joins_are_joined() -> None:
+    assert tree({"n1": "a", "n2": "b"}, {})[-1] == "SwitchName=joined Switches=a,b"
+    assert tree({"n1": "a", "n2": "a"}, {}) == ["SwitchName=a Nodes=n[1-2]"]
+
+
+@pytest.mark.parametrize(
+    ("switches", "parents", "words"),
+    [
+        ({"n1": "a", "n2": ""}, {}, "n2 has no slurm_switch"),
+        ({"n1": "a"}, {"a": "b", "b": "a"}, "a > b > a is a loop"),
+        ({"n1": "a"}, {"a": "a"}, "a > a is a loop"),
+        ({"n1": "a", "n2": "b"}, {"a": "b"}, "b has nodes and switches below it"),
+    ],
+)
+def test_trees_that_are_none(switches: dict[str, str], parents: dict[str, str], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        tree(switches, parents)
+
+
+def test_blocks() -> None:
+    records = [node("n1", "b1"), node("n2", "b1"), node("n3", "b2")]
+    assert topology.topology_lines({"kind": "block", "block_sizes": [18, 36]}, records) == [
+        "BlockName=b1 Nodes=n[1-2]",
+        "BlockName=b2 Nodes=n3",
+        "BlockSizes=18,36",
+    ]
+    assert conf.known({"TopologyPlugin": "topology/block"}, "22.05.8") == {}
+    assert conf.known({"TopologyPlugin": "topology/block"}, "23.11.4") == {"TopologyPlugin": "topology/block"}
+
+
+def seconds(count: int) -> float:
+    """For a run over nodes that have an address each, and so a line each."""
+    hosts = {f"g{i}": node(f"g{i}", f"leaf{i // 32}", f"10.0.{i >> 8}.{i & 255}") for i in range(count)}
+    params: dict[str, Any] = {"options": {}, "cgroup": {}, "topology": {"kind": "tree"}}
+    params["partitions"] = [{"name": "main"}, {"name": "half", "nodes": list(hosts)[::2]}]
+    began = time.process_time()
+    state = states.merge(states.empty(), hosts, controllers=[], databases=[], nodes=list(hosts))[0]
+    text = topology.files(params, state, "24.11.5")["slurm.conf"]
+    assert states.changed_keys(text, text.replace("g7 ", "g07 ")) >= {"nodename"}
+    return time.process_time() - began
+
+
+def test_ten_thousand_nodes_take_less_than_five_seconds_and_grow_evenly() -> None:
+    small, large = min(seconds(2000) for _run in range(3)), min(seconds(10000) for _run in range(2))
+    assert large < 5
+    assert large < 5 * small * 2.5, f"2000 nodes {small:.2f} s, 10000 nodes {large:.2f} s"
