@@ -6,8 +6,8 @@
 Private to this collection: the module ethernet_links and the program of the role ethernet share it, which udev calls
 for each link that appears, without Ansible. Wanted state:
 {"interfaces": [{"name" | "mac" | "pci" | "driver" | "rdma": ..., "mtu": 9000, "ring": {"rx": "max"}, "channels": {},
-"pause": {}, "offloads": {}, "coalesce": {}, "roce": {}}], "protected": [MAC], "allow_restart": bool,
-"allow_connection": bool, "rollback_after": seconds, "program": path, "only": name}.
+"pause": {}, "offloads": {}, "coalesce": {}, "roce": {}, "cm": {}, "ecn": {}}], "protected": [MAC],
+"allow_restart": bool, "allow_connection": bool, "rollback_after": seconds, "program": path, "only": name}.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ansible_collections.gpuops.cluster.plugins.module_utils._ethernet_owner imp
 
 # Groups whose change restarts the queues or the link of many drivers: only with consent, or while the link is down.
 RESTARTS = ("mtu", "ring", "channels", "pause")
-GROUPS = ("mtu", "ring", "channels", "pause", "offloads", "coalesce", "roce")
+GROUPS = ("mtu", "ring", "channels", "pause", "offloads", "coalesce", "roce", "cm", "ecn")
 RESTORE_FILE = Path("/run/gpuops/ethernet-restore.json")
 ROLLBACK_UNIT = "gpuops-ethernet-rollback"
 

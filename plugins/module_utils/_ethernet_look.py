@@ -48,8 +48,12 @@ class Links:
             "mac": mac.lower(),
             "pci": device.resolve().name if device.exists() else "",
             "driver": driver,
-            "rdma": str((device / "infiniband").exists()),
+            "rdma": str((device / "infiniband").exists() or name in self.rdma_parents()),
         }
+
+    def rdma_parents(self) -> list[str]:
+        """Interfaces below RDMA devices that are software: these have no PCI function, but name their interface."""
+        return [read(p) for p in (self.net.parent / "infiniband").glob("*/parent")]
 
     def match(self, entry: dict[str, Any]) -> list[str]:
         """Interfaces that an entry means. Names may be shell patterns; a bond's MAC does not mean its members."""

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Reads and writes groups of link settings by ip, ethtool and dcb; private to this collection.
 
-A group is mtu, ring, channels, pause, offloads, coalesce or roce. Values are whole numbers, booleans or lists.
+A group is mtu, ring, channels, pause, offloads, coalesce, roce, cm or ecn. Values are whole numbers, booleans or lists.
 Tolerates what releases of ethtool differ in: "n/a", unknown keys, missing sections. Runs on a node without Ansible too.
 """
 
@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import re
 from typing import Any, Callable
+
+from ansible_collections.gpuops.cluster.plugins.module_utils import _roce
 
 Run = Callable[..., "tuple[int, str, str]"]
 Values = dict[str, Any]
@@ -104,17 +106,24 @@ def get(group: str, link: str, links: Any, run: Run) -> tuple[Values, Values, st
         limits = {"mtu": int(most.group(1))} if most and int(most.group(1)) > 0 else {}
         return {"mtu": links.mtu(link)}, limits, ""
     if group == "roce":
-        rc, pfc, err = run("dcb", "pfc", "show", "dev", link)
-        if rc != 0:
-            return {}, {}, last_words(err, rc)
-        app = run("dcb", "-N", "app", "show", "dev", link)[1]
-        return parse_dcb(pfc, app), {}, ""
+        values, error = get_roce(link, run)
+        return values, {}, error
+    if group in ("cm", "ecn"):
+        values, error = _roce.get_cm(link) if group == "cm" else _roce.get_ecn(link)
+        return values, {}, error
     rc, out, err = run("ethtool", READ[group], link)
     if rc != 0:
         return {}, {}, last_words(err, rc)
     if group in ("ring", "channels"):
         return *parse_limits(out), ""
     return parse_flags(out), {}, ""
+
+
+def get_roce(link: str, run: Run) -> tuple[Values, str]:
+    rc, pfc, err = run("dcb", "pfc", "show", "dev", link)
+    if rc != 0:
+        return {}, last_words(err, rc)
+    return parse_dcb(pfc, run("dcb", "-N", "app", "show", "dev", link)[1]), ""
 
 
 def resolve(wanted: Values, now: Values, limits: Values) -> list[str]:
@@ -167,6 +176,8 @@ def put(group: str, link: str, values: Values, run: Run) -> str:
         return last_words(err, rc) if rc != 0 else ""
     if group == "roce":
         return put_roce(link, values, run)
+    if group in ("cm", "ecn"):
+        return _roce.put_cm(link, values, run) if group == "cm" else _roce.put_ecn(link, values)
     rc, out, err = run("ethtool", WRITE[group], link, *arguments(values))
     if rc == 0:
         return ""

@@ -113,6 +113,10 @@ def shares_switch(path: str, others: list[str]) -> bool:
     return bool(own) and any(own[:1] == below_bridge(other)[:1] for other in others)
 
 
+def in_networks(gid: ipaddress.IPv6Address, networks: list[str]) -> bool:
+    return any((gid.ipv4_mapped or gid) in ipaddress.ip_network(network) for network in networks)
+
+
 class Choice:
     """Ports that stay after each filter, and the sentences that say which left and why."""
 
@@ -147,11 +151,11 @@ def choose(
     choice.keep([p for p in choice.ports if not named(p, exclude)], "in infiniband_hcas_excluded")
     choice.keep([p for p in choice.ports if p.layer == "infiniband"], "Ethernet beside InfiniBand")
     if subnets:
-        networks = [ipaddress.ip_network(s) for s in subnets]
-        choice.keep(
-            [p for p in choice.ports if any((g.ipv4_mapped or g) in n for _index, g in p.gids for n in networks)],
-            "no address in infiniband_hca_subnets",
-        )
+        # Of a port's addresses only those count from here on: an index must be that of one of them.
+        inside = [p._replace(gids=[g for g in p.gids if in_networks(g[1], subnets)]) for p in choice.ports]
+        if any(p.gids for p in inside):
+            choice.ports = inside
+            choice.keep([p for p in inside if p.gids], "no address in infiniband_hca_subnets")
     if all(p.layer == "ethernet" for p in choice.ports):
         choice.keep([p for p in choice.ports if p.gids], "no address that can be routed")
     near = [p for p in choice.ports if shares_switch(paths.get(p.pci, ""), gpus)]
@@ -161,8 +165,8 @@ def choose(
     return choice
 
 
-def hca_lines(choice: Choice, gid_index: bool) -> tuple[list[Line], list[str]]:
-    """The lines for the chosen ports, and what facts could not prove."""
+def hca_lines(choice: Choice, gid_index: bool, classes: dict[str, int] | None = None) -> tuple[list[Line], list[str]]:
+    """The lines for the chosen ports, and what facts could not prove. Classes: those of connections, by port."""
     ports, skipped = choice.ports, []
     if not ports:
         return [], []
@@ -179,6 +183,12 @@ def hca_lines(choice: Choice, gid_index: bool) -> tuple[list[Line], list[str]]:
             lines.append(Line("NCCL_IB_GID_INDEX", str(index), "a routable RoCE v2 entry on each of these ports now"))
         else:
             skipped.append("NCCL_IB_GID_INDEX: the ports have no routable RoCE v2 entry at one common index")
+    known = {(classes or {}).get(p.name, 0) for p in roce}
+    if len(known) == 1 and known != {0}:
+        # NCCL makes its connections without the connection manager, so that its class is told again.
+        lines.append(
+            Line("NCCL_IB_TC", str(known.pop()), "the traffic class that RDMA connections have on these ports")
+        )
     return lines, skipped
 
 

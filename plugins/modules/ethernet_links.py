@@ -31,8 +31,10 @@ attributes:
 options:
   interfaces:
     description:
-      - Wanted settings. Each element names its interfaces by C(name) (a shell pattern), C(mac), C(pci) or C(driver).
-      - Settings are C(mtu), and dictionaries C(ring), C(channels), C(pause), C(offloads), C(coalesce), C(roce).
+      - Wanted settings. Each element names its interfaces by C(name) (a shell pattern), C(mac), C(pci), C(driver),
+        or C(rdma).
+      - Settings are C(mtu), and dictionaries C(ring), C(channels), C(pause), C(offloads), C(coalesce), C(roce),
+        C(cm) (C(tos), the traffic class of RDMA connections), C(ecn) (congestion control by priority).
     type: list
     elements: dict
     required: true

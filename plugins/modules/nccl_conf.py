@@ -106,6 +106,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpuops.cluster.plugins.module_utils import _ethernet_look as look
 from ansible_collections.gpuops.cluster.plugins.module_utils import _nccl_conf as engine
+from ansible_collections.gpuops.cluster.plugins.module_utils import _roce
 
 HEADER = "Written by gpuops.cluster.nccl_conf from the facts of this host; changes are lost."
 
@@ -142,7 +143,8 @@ def derive(params: dict[str, Any]) -> tuple[list[engine.Line], list[str]]:
     paths, gpus = pci_paths()
     ports = engine.active_ports(params["fabric"])
     choice = engine.choose(ports, paths, gpus, params["hcas"], params["hcas_excluded"], params["hca_subnets"])
-    more, unproven = engine.hca_lines(choice, params["gid_index"])
+    classes = {port.name: _roce.read_tos(port.device, port.number) for port in choice.ports}
+    more, unproven = engine.hca_lines(choice, params["gid_index"], classes)
     extra = {str(k): str(v) for k, v in params["environment"].items()}
     lines = [line for line in lines + more if line.name not in extra]
     lines += [engine.Line(k, v.strip(), "from infiniband_nccl_environment") for k, v in extra.items()]

@@ -82,6 +82,34 @@ def test_a_lost_host_gets_its_link_back(n1: Any) -> None:
     assert mtu(n1, "eth0") == 1500
 
 
+def test_a_run_that_cuts_its_own_host_off_says_so_and_leaves_it_as_it_was(n1: Any, tmp_path: Path) -> None:
+    """The whole role, with consent: as soon as the MTU has changed, the host no longer finds the way to us."""
+    book = tmp_path / "play.yml"
+    role = {"ansible.builtin.import_role": {"name": "gpuops.cluster.ethernet"}}
+    wanted = {
+        "ethernet_interfaces": [{"name": "eth0", "mtu": 1400}],
+        "ethernet_link_restart_allowed": True,
+        "ethernet_change_connection_link": True,
+        "ethernet_rollback_seconds": 6,
+    }
+    book.write_text(json.dumps([{"hosts": "n1", "gather_facts": False, "vars": wanted, "tasks": [role]}]))
+    kept = n1.file("/etc/gpuops/ethernet.json").content_string
+    us = n1.check_output("echo $SSH_CONNECTION").split()[0]
+    cut = (
+        "mtu() { cat /sys/class/net/eth0/mtu; }; until [ $(mtu) = 1400 ]; do sleep 0.05; done; "
+        f"ip route add blackhole {us}; until [ $(mtu) = 1500 ]; do sleep 0.05; done; ip route del blackhole {us}"
+    )
+    n1.check_output("systemd-run --quiet --collect --unit=cut sh -c %s", cut)
+    try:
+        out = ansible("ansible-playbook", str(book))
+    finally:
+        n1.run("systemctl stop cut.service")
+    assert "n1: did not answer for 6 s after the change of eth0, which carries the Ansible connection; " in out
+    assert "the change was undone (mtu)" in out
+    assert mtu(n1, "eth0") == 1500
+    assert n1.file("/etc/gpuops/ethernet.json").content_string == kept, "it must not come back at the next boot"
+
+
 def test_a_mismatch_names_both_hosts(n1: Any) -> None:
     n1.check_output("ip link set eth0 mtu 1400")
     try:

@@ -34,6 +34,17 @@ def answers(largest: int) -> Any:
     return lambda name, address, size: (size + 28 <= largest, "" if size + 28 <= largest else "no answer")
 
 
+def test_a_mismatch_that_packets_survive_is_said_by_the_larger_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As between virtual machines, whose interfaces take frames above their MTU."""
+    monkeypatch.setattr(path_check, "ping", answers(9000))
+    large, small = link("eth1", 9000, "10.9.0.1/24"), link("ens5", 1500, "10.9.0.2/24")
+    result = path_check.check("n2", [large], [small])
+    assert result["failed"] == []
+    where = "from eth1 (MTU 9000) to n2 10.9.0.2 on ens5 (MTU 1500)"
+    assert result["skipped"] == [f"the MTU differs {where}; full-size packets pass, RDMA wants equal ones"]
+    assert path_check.check("n1", [small], [large])["skipped"] == []
+
+
 def test_a_mismatch_names_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(path_check, "ping", answers(1500))
     result = path_check.check("n2", [link("eth1", 9000, "10.9.0.1/24")], [link("ens5", 1500, "10.9.0.2/24")])

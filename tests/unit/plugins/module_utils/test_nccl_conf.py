@@ -158,3 +158,20 @@ def test_comments_hold_no_equals_sign() -> None:
     text = nccl.render([nccl.Line("NCCL_DEBUG", "WARN", "a=b")], "by us")
     assert [line for line in text.splitlines() if line.startswith("#") and "=" in line] == []
     assert text.endswith("NCCL_DEBUG=WARN\n")
+
+
+def test_the_index_is_that_of_an_address_in_the_wanted_network() -> None:
+    """A port with two addresses: the lower index belongs to the other network."""
+    other = (1, "0000:0000:0000:0000:0000:ffff:0a08:0001", "RoCE v2")
+    port = device("mlx5_0", layer="ethernet", gids=[LOCAL, other, gid4(2, 1)])
+    assert lines(port, gid_index=True)["NCCL_IB_GID_INDEX"] == "1"
+    assert lines(port, gid_index=True, subnets=["10.0.0.0/24"])["NCCL_IB_GID_INDEX"] == "2"
+
+
+def test_the_traffic_class_of_the_ports_is_told_where_they_agree() -> None:
+    ports = [device(name, layer="ethernet", gids=[gid4(3, 1)]) for name in ("mlx5_0", "mlx5_1")]
+    choice = nccl.choose(nccl.active_ports({"rdma": ports}), {}, [], [], [], [])
+    found = {n.name: n.value for n in nccl.hca_lines(choice, False, {"mlx5_0:1": 106, "mlx5_1:1": 106})[0]}
+    assert found["NCCL_IB_TC"] == "106"
+    for classes in ({"mlx5_0:1": 106}, {}, None):
+        assert "NCCL_IB_TC" not in {n.name for n in nccl.hca_lines(choice, False, classes)[0]}
