@@ -14,7 +14,7 @@ import pytest
 PROJECT = Path(__file__).parents[2]
 
 
-def play(tmp_path: Path, fabric: dict[str, Any], **variables: Any) -> tuple[int, str]:
+def play(tmp_path: Path, fabric: dict[str, Any], *words: str, **variables: Any) -> tuple[int, str]:
     """Applies the role to n2 with these facts of the fabric; returns the exit status and the output on one line."""
     book = [
         {
@@ -30,7 +30,7 @@ def play(tmp_path: Path, fabric: dict[str, Any], **variables: Any) -> tuple[int,
     ]
     file = tmp_path / "play.yml"
     file.write_text(json.dumps(book))
-    command = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "inventories/lab", str(file)]
+    command = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "inventories/lab", str(file), *words]
     environment = {**os.environ, "ANSIBLE_FORCE_COLOR": "0", "ANSIBLE_NOCOLOR": "1"}
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, env=environment)
     return done.returncode, " ".join((done.stdout + done.stderr).split())
@@ -92,3 +92,25 @@ def test_a_port_without_a_subnet_manager_fails_by_name(tmp_path: Path, n2: Any) 
     assert "the verbs library does not see mlx5_0, mlx5_1" in out
     assert n2.package("rdma-core").is_installed
     assert settings(n2)["NCCL_IB_HCA"] == "=mlx5_0:1"
+
+
+def test_check_mode_does_not_wait_for_a_subnet_manager_that_is_not_there(tmp_path: Path, n2: Any) -> None:
+    """It says what it would install and start; the ports stay as they are, and nobody waits half a minute for them."""
+    assert not n2.package("opensm").is_installed
+    ports = fabric(device("mlx5_0", "init"))
+    wanted = {"infiniband_subnet_managers": ["n2"], "infiniband_port_problems": "report"}
+    status, out = play(tmp_path, ports, "--check", **wanted)
+    assert status == 0, out
+    assert "TASK [gpuops.cluster.infiniband : Opensm | Install it] *" in out
+    assert "mlx5_0:1 stays in Initializing: no subnet manager answers on its fabric" in out
+    assert "FAILED - RETRYING" not in out
+    assert not n2.package("opensm").is_installed
+
+
+def test_doca_without_its_repository_and_a_wrong_mtu_are_refused(tmp_path: Path) -> None:
+    status, out = play(tmp_path, fabric(), infiniband_source="doca")
+    assert status != 0
+    assert "n2: infiniband_source is doca: set infiniband_doca_repository and infiniband_doca_key" in out
+    status, out = play(tmp_path, fabric(), infiniband_ipoib_mode="datagram", infiniband_ipoib_mtu=65520)
+    assert status != 0
+    assert "n2: infiniband_ipoib_mtu is 65520, expected at most 4092 in mode datagram" in out
