@@ -12,10 +12,12 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from . import artifacts, cache, host, image, nodes
-from .lifecycle import build, clear, stage, whole
+from . import artifacts, cache, host, image, lifecycle, nodes
 from .paths import MACHINE, Lab, LabError, Options, State, busy, cache_root, labs, locked
 from .podman import Podman
+from .stage import stage
+from .vm import lab as vm_lab
+from .vm.image import tag as vm_tag
 
 
 def lab_name(text: str) -> str:
@@ -43,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument("--gpus", default="h100x8", metavar="PROFILE", help="simulated GPUs of a node, or none (h100x8)")
     up.add_argument("--suite", choices=image.SUITES, default="bookworm", help="Debian release of all hosts (bookworm)")
     up.add_argument("--privileged", action="store_true", help="nodes may set the machine's sysctl and cgroups")
+    up.add_argument("--vm", action="store_true", help="n1 and n2 as virtual machines, each with its own kernel; no ctl")
     up.add_argument("--artifacts", action="store_true", help="build what users bring along, too")
 
     down = words.add_parser("down", help="remove a lab and what it changed on this machine")
@@ -72,8 +75,12 @@ def parser() -> argparse.ArgumentParser:
 def up(arguments: argparse.Namespace) -> int:
     root = cache_root()
     lab = Lab(root, arguments.name)
-    options = Options(arguments.nodes, arguments.gpus, arguments.suite, arguments.privileged)
-    if options.gpus != "none" and options.gpus not in nodes.simulator().PROFILES:
+    options = Options(arguments.nodes, arguments.gpus, arguments.suite, arguments.privileged, arguments.vm)
+    refusal = vm_lab.refusal(options) if options.vm else ""
+    if refusal:
+        print(f"lab: {refusal}", file=sys.stderr)
+        return 2
+    if not options.vm and options.gpus != "none" and options.gpus not in nodes.simulator().PROFILES:
         print(
             f"lab: --gpus {options.gpus}: expected none or one of {', '.join(nodes.simulator().PROFILES)}",
             file=sys.stderr,
@@ -83,17 +90,29 @@ def up(arguments: argparse.Namespace) -> int:
     podman = Podman(root)
     with locked(lab.lock):
         state = lab.read()
-        if state and state.matches(options, image.tag(options.suite)) and whole(podman, state):
+        if state and state.options.vm != options.vm:
+            raise LabError(f"lab {lab.name} is of the other kind; type: ./run lab down --name {lab.name}")
+        tag = vm_tag(options.suite) if options.vm else image.tag(options.suite)
+        if state and state.matches(options, tag) and whole(podman, lab, state):
             print(f"Lab {lab.name} is up.")
+        elif options.vm:
+            print(
+                f"Lab {lab.name}: {options.nodes} virtual machine(s), {options.suite}, GPUs {options.gpus}", flush=True
+            )
+            vm_lab.build(lab, options)
         else:
             print(f"Lab {lab.name}: ctl and {options.nodes} node(s), {options.suite}, GPUs {options.gpus}", flush=True)
-            build(podman, lab, options)
+            lifecycle.build(podman, lab, options)
         if arguments.artifacts:
             artifacts.build(root, artifacts.NAMES)
     print(f"  log in:    ./run lab ssh{'' if lab.name == 'lab' else ' --name ' + lab.name} n1")
     prefix = "" if lab.name == "lab" else f"GPUOPS_LAB_NAME={lab.name} "
     print(f"  inventory: {prefix}ansible-playbook -i inventories/lab …")
     return 0
+
+
+def whole(podman: Podman, lab: Lab, state: State) -> bool:
+    return vm_lab.whole(lab, state) if state.options.vm else lifecycle.whole(podman, state)
 
 
 def down(arguments: argparse.Namespace) -> int:
@@ -104,8 +123,13 @@ def down(arguments: argparse.Namespace) -> int:
         with locked(lab.lock), locked(MACHINE / "lock"):
             if lab.directory.exists():
                 with stage(f"removing lab {lab.name}"):
-                    podman.open()
-                    clear(podman, lab)
+                    vm_lab.stop(lab)
+                    state = lab.read()
+                    if state and state.options.vm:
+                        lab.remove()
+                    else:
+                        podman.open()
+                        lifecycle.clear(podman, lab)
     with locked(MACHINE / "lock"):
         if not labs(root) and podman.space.holder():
             with stage("undoing what the labs changed on this machine"):
@@ -128,8 +152,9 @@ def status(arguments: argparse.Namespace) -> int:
         if busy(lab.lock) or not state:
             print(f"{lab.name}: {'being built or removed' if busy(lab.lock) else 'broken (up builds it anew)'}")
             continue
-        word = "up" if state.complete and whole(podman, state) else "broken (up builds it anew)"
-        print(f"{lab.name}: {word}, {state.options.suite}, GPUs {state.options.gpus}, {state.subnet}")
+        word = "up" if state.complete and whole(podman, lab, state) else "broken (up builds it anew)"
+        kind = "virtual machines, " if state.options.vm else ""
+        print(f"{lab.name}: {word}, {kind}{state.options.suite}, GPUs {state.options.gpus}, {state.subnet}")
         for name, address in state.hosts.items():
             print(f"  {name:<5} {address}")
     return 0
@@ -149,7 +174,7 @@ def fault(arguments: argparse.Namespace) -> int:
         print(f"lab: fault needs key=value words or --clear{': ' + bad[0] if bad else ''}", file=sys.stderr)
         return 2
     lab, state = known(arguments.name, arguments.host)
-    if arguments.host == "ctl" or state.options.gpus == "none":
+    if arguments.host == "ctl" or state.options.gpus == "none" or state.options.vm:
         raise LabError(f"{arguments.host} has no simulated GPUs")
     settings = dict(text.split("=", 1) for text in arguments.settings)
     nodes.simulator().fault(lab.directory / arguments.host, settings)

@@ -54,10 +54,10 @@ def need_root(command: Iterable[str]) -> None:
         raise LabError(f"the lab makes system containers and needs root; type: sudo -E ./run lab {' '.join(command)}")
 
 
-def install_missing(more: dict[str, tuple[str, ...]]) -> None:
+def install_missing(more: dict[str, tuple[str, ...]], *, containers: bool = True) -> None:
     """Install what is missing from the distribution's packages, or say what to type."""
     os.environ["PATH"] += ":/usr/local/sbin:/usr/sbin:/sbin"
-    needed = {**NEEDED, **more}
+    needed = {**(NEEDED if containers else {}), **more}
     packages = missing(needed)
     if not packages:
         return

@@ -28,21 +28,23 @@ def inventory(cache: Path, name: str) -> dict[str, Any]:
     hostvars = {
         host: {
             "ansible_host": address,
+            "ansible_port": state.get("ports", {}).get(host, 22),
             "ansible_user": "root",
             "ansible_ssh_private_key_file": str(directory / "id_ed25519"),
             "ansible_ssh_common_args": f"{options} -o IdentitiesOnly=yes",
         }
         for host, address in state["hosts"].items()
     }
+    controllers = [host for host in hostvars if host == "ctl"]  # labs of virtual machines have none
     everywhere = {"lab_name": name, "lab_artifacts": str(cache / "artifacts"), "lab_suite": state["options"]["suite"]}
     return {
         "_meta": {"hostvars": hostvars},
         "all": {"vars": everywhere},
         "gpu_nodes": {"hosts": [host for host in hostvars if host != "ctl"]},
-        "slurm_controllers": {"hosts": ["ctl"]},
-        "slurm_databases": {"hosts": ["ctl"]},
+        "slurm_controllers": {"hosts": controllers},
+        "slurm_databases": {"hosts": controllers},
         "login_nodes": {"hosts": []},
-        "monitoring_servers": {"hosts": ["ctl"]},
+        "monitoring_servers": {"hosts": controllers},
     }
 
 

@@ -8,26 +8,11 @@ from __future__ import annotations
 import re
 import shutil
 import socket
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from . import cache, host, image, network, nodes
 from .paths import MACHINE, Lab, Options, State, locked
 from .podman import Podman
-
-
-@contextmanager
-def stage(text: str) -> Iterator[None]:
-    """One line of progress with the seconds it took."""
-    print(f"  {text} …", end="", flush=True)
-    started = time.monotonic()
-    try:
-        yield
-    except BaseException:
-        print(" failed")
-        raise
-    print(f" {time.monotonic() - started:.1f} s", flush=True)
+from .stage import stage
 
 
 def whole(podman: Podman, state: State) -> bool:

@@ -145,7 +145,11 @@ Host *
   StrictHostKeyChecking yes
   LogLevel ERROR
 """
-    return "".join(f"Host {host}\n  HostName {address}\n" for host, address in state.hosts.items()) + common
+    own = (
+        f"Host {host}\n  HostName {address}\n  Port {state.ports.get(host, 22)}\n"
+        for host, address in state.hosts.items()
+    )
+    return "".join(own) + common
 
 
 def ssh_words(lab: Lab, host: str, *command: str) -> list[str]:

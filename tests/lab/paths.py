@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,6 +69,7 @@ class Options:
     gpus: str = "h100x8"
     suite: str = "bookworm"
     privileged: bool = False
+    vm: bool = False
 
 
 @dataclasses.dataclass
@@ -80,6 +82,7 @@ class State:
     subnet: str
     hosts: dict[str, str]  # host name -> address
     complete: bool = False
+    ports: dict[str, int] = dataclasses.field(default_factory=dict)  # of ssh, where it is not 22
 
     def container(self, host: str) -> str:
         return f"gpuops-{self.name}-{host}"
@@ -124,6 +127,9 @@ class Lab:
             return State(**data)
         except (OSError, ValueError, TypeError, KeyError):
             return None
+
+    def remove(self) -> None:
+        shutil.rmtree(self.directory, ignore_errors=True)
 
     def write(self, state: State) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)

@@ -70,8 +70,8 @@ def module() -> Callable[..., dict[str, Any]]:
             str(PROJECT / "inventories/lab"),
             "-m",
             module_name,
-            "-a",
-            json.dumps(arguments),
+            # An empty dictionary would be taken for free text.
+            *(["-a", json.dumps(arguments)] if arguments else []),
         ]
         done = subprocess.run(
             [*command, *(["--check"] if check else [])],
