@@ -43,8 +43,12 @@ _value:
     - C(flavour) of the modules, C(candidates), the packages that are wanted, and C(resolved), whether apt knows them.
     - C(packages), package to version, C(release), NVIDIA's number, and C(change), whether something else is installed,
       and C(unhold), installed packages that the new version has no more.
+    - C(local_folder), where debs of source local lie on the host.
     - C(pins), pairs of package globs and version for apt's preferences, and C(headers), packages for the kernels.
-    - C(fabric), whether fabric manager is needed, C(nouveau), whether that is loaded, C(installed), all packages found,
+    - C(fabric), C(nvlsm), C(imex), whether fabric manager, NVLSM and IMEX are needed.
+    - C(nouveau), whether that is loaded, C(installed), all packages found,
+      C(interrupted), whether dpkg was, C(half), unwanted packages that an earlier failure left half-configured,
+      C(gpu_settings), whether the boot unit has settings,
       C(old_repositories), local repositories of other drivers,
       and C(services) to stop while the driver is changed.
   type: dict
@@ -53,27 +57,28 @@ _value:
 import re
 from typing import Any
 
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gpu_settings
 from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_gpus import (
+    Hardware,
     branch_problems,
     choose_flavour,
     read_pci,
 )
+from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_holders import holders
 from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_packages import (
-    FAMILIES,
     GLOBS,
+    LOCAL_FOLDER,
+    Family,
+    all_spellings,
+    family_of,
     matches,
     number,
     offered,
     resolve,
+    spelled,
     upstream,
 )
-
-# Programs that the role stops before it changes a driver, and starts again; the kernel cuts names to 15 characters.
-SERVICES = {
-    "nvidia-persiste": "nvidia-persistenced",
-    "nv-hostengine": "nvidia-dcgm",
-    "nv-fabricmanage": "nvidia-fabricmanager",
-}
+from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_signing import signing_problems
 
 
 def read_probe(lines: list[str]) -> dict[str, Any]:
@@ -86,12 +91,17 @@ def read_probe(lines: list[str]) -> dict[str, Any]:
     return {
         "pci": values.get("pci", []),
         "installed": {name: version for state, name, version in rows if state[1:2] == "i"},
+        "half": [name for state, name, _version in rows if state[1:2] in tuple("FHUW")],
+        "interrupted": "interrupted" in values,
         "holders": values.get("holder", []),
         "runfile": "runfile" in values,
         "bootable": values.get("kernel", []),
         "nouveau": "nouveau" in values,
+        "gpu_settings": "gpu_settings" in values,
         "secure_boot": "secure_boot" in values,
+        "enrolled": values.get("enrolled", []),
         "key_enrolled": "key_enrolled" in values,
+        "local_repository": values.get("local_repository", [""])[0],
     }
 
 
@@ -115,13 +125,15 @@ def _static_problems(settings: dict[str, Any], host: dict[str, Any], first: str)
         problems.append(
             f"nvidia_driver_version is '{version}', expected a branch such as '535' or a version such as '535.309.01'"
         )
-    if not version and (source == "nvidia" or host["distribution"] == "Ubuntu"):
+    if not version and (source != "distribution" or host["distribution"] == "Ubuntu"):
         problems.append("nvidia_driver_version is empty; set the branch, such as '550': this source has several")
     if source == "nvidia" and not settings["repository"]:
         problems.append(
             "nvidia_driver_repository is empty; set it to NVIDIA's cuda-keyring or nvidia-driver-local-repo deb"
         )
-    if source == "nvidia" and not re.fullmatch(r"sha256:[0-9a-f]{64}", settings["repository_checksum"]):
+    if source == "local" and not settings["repository"]:
+        problems.append("nvidia_driver_repository is empty; set it to the folder of debs, with SHA256SUMS in it")
+    if source != "distribution" and not re.fullmatch(r"sha256:[0-9a-f]{64}", settings["repository_checksum"]):
         seen = settings["repository_checksum"]
         problems.append(f"nvidia_driver_repository_checksum is '{seen}', expected sha256: and 64 hexadecimal digits")
     if host["runfile"]:
@@ -136,12 +148,7 @@ def _static_problems(settings: dict[str, Any], host: dict[str, Any], first: str)
     foreign = sorted(name for name in host["installed"] if re.match(r"(lib)?nvidia-(tesla|legacy)-(?!check$)", name))
     if foreign:
         problems.append(f"another driver family is installed ({', '.join(foreign)}); purge it first")
-    if settings["kernel_modules"] and host["secure_boot"] and not host["key_enrolled"]:
-        problems.append(
-            "Secure Boot is on and the key that signs the modules is not enrolled; run dkms generate_mok and "
-            "mokutil --import /var/lib/dkms/mok.pub, reboot, enrol it at the console, and run again"
-        )
-    return problems
+    return problems + (signing_problems(settings, host) if settings["kernel_modules"] else [])
 
 
 def _change_problems(settings: dict[str, Any], host: dict[str, Any], packages: dict[str, str]) -> list[str]:
@@ -154,9 +161,12 @@ def _change_problems(settings: dict[str, Any], host: dict[str, Any], packages: d
             f"this would go back from {steps}; set nvidia_driver_downgrade_allowed: true, or another version"
         )
     changes = [name for name, version in packages.items() if host["installed"].get(name, version) != version]
-    users = sorted(set(host["holders"]) - set(SERVICES))
-    if changes and users and settings["kernel_modules"]:
-        problems.append(f"GPUs are in use by {', '.join(users)}; drain the host before its driver is changed")
+    _services, users = holders(host["holders"], settings.get("services", []))
+    if changes and users and settings["kernel_modules"] and not settings.get("ignore_users"):
+        problems.append(
+            f"GPUs are in use by {', '.join(users)}; drain the host before its driver is changed, or name services "
+            "that may be stopped in nvidia_driver_services"
+        )
     return problems
 
 
@@ -171,37 +181,51 @@ def followers(
     return {name: v for name, versions in choices.items() for v in reversed(versions) if upstream(v) == release}
 
 
+def _wanted(family: Family, flavour: str, hardware: Hardware) -> tuple[list[str], list[str]]:
+    """Packages for a host with modules, as the family spells them, and what this family does not have."""
+    names = [*family.user, *family.modules.get(flavour, []), *family.kernel]
+    problems = []
+    for needed, packages, what in (
+        (hardware.needs_fabric, family.fabric, "has NVSwitches and its distribution has no fabric manager"),
+        (hardware.needs_nvlsm, family.nvlsm, "needs NVLSM for its NVSwitches, which its distribution has not"),
+        (hardware.needs_imex, family.imex, "needs IMEX, which its distribution has not"),
+    ):
+        names += packages if needed else []
+        if needed and not packages:
+            problems.append(f"this host {what}; set nvidia_driver_source: nvidia")
+    return names, problems
+
+
 def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[str, Any]:
     host = {**host, **read_probe(host["probe"])}
     installed: dict[str, str] = host["installed"]
-    family = FAMILIES.get((settings["source"], host["distribution"]))
+    branch = settings["version"].partition(".")[0]
+    offers = offered(host["madison"] or [], settings["source"])
+    family = family_of(settings["source"], host["distribution"], [*offers, *installed], branch)
     if family is None:
         return {"problems": [f"no driver packages are known for {host['distribution']} from {settings['source']}"]}
-    branch = settings["version"].partition(".")[0]
-    problems = _static_problems(settings, host, family.user[0].format(branch=branch))
+    known_names = {*offers, *installed}
+    problems = _static_problems(settings, host, spelled(family.user, branch, known_names)[0])
+    problems += _gpu_settings.problems(settings["gpu_settings"]) if settings.get("gpu_settings") else []
     branch_number = int(branch) if branch.isdigit() else 0
     hardware = read_pci(host["pci"])
     modules = settings["kernel_modules"]
-    fabric = modules and bool(hardware.switches)
+    fabric = modules and hardware.needs_fabric
     flavour = ""
-    names = list(family.user)
     if modules:
         flavour, why_not = choose_flavour(hardware, settings["flavour"], branch_number, settings["source"] == "nvidia")
         problems += why_not
-        names += family.modules.get(flavour, []) + family.kernel
-    if fabric:
-        names += family.fabric
-        if not family.fabric:
-            problems.append(
-                "this host has NVSwitches and its distribution has no fabric manager; set nvidia_driver_source: nvidia"
-            )
-    names = [name.format(branch=branch) for name in names + settings["extra_packages"]]
-    offers = offered(host["madison"] or [], settings["source"])
+    wanted, lacking = _wanted(family, flavour, hardware) if modules else (list(family.user), [])
+    problems += lacking
+    wanted += settings["extra_packages"]
+    names = spelled(wanted, branch, known_names)
     here = upstream(installed.get(names[0], ""))
     members = [name for name in installed if name not in names and here and upstream(installed[name]) == here]
     # A repository of another version may be there; the one that is asked for has to be.
     repository = settings["repository"].rpartition("/")[2].partition("_")[0]
-    brought = settings["source"] != "nvidia" or repository in installed
+    brought = settings["source"] == "distribution" or repository in installed
+    if settings["source"] == "local":
+        brought = host["local_repository"] == settings["repository_checksum"].partition(":")[2]
     resolved = (bool(offers) and brought) or all(
         name in installed and (name in family.independent or matches(installed[name], settings["version"]))
         for name in names
@@ -211,11 +235,16 @@ def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[s
         packages, problems = resolve(names, family.independent, offers, settings["version"], installed)
         packages.update(followers(members, packages, offers, installed))
         problems += _change_problems(settings, host, packages)
+    # Which family the debs of source local are is known once apt was asked for the names of both.
+    others = [] if host["madison"] is not None else all_spellings(wanted, branch)
+    if settings["source"] == "local" and host["madison"] is None:
+        vendor = family_of("nvidia", host["distribution"], [], branch)
+        others += all_spellings(vendor.names, branch) if vendor else []
     kernel_headers = headers(host["kernel"], host["bootable"]) if modules else []
     known = {line.split("|")[0].strip() for line in host["madison"] or []} | set(installed)
     if host["madison"] is not None and any(name not in known for name in kernel_headers):
-        lacking = ", ".join(name for name in kernel_headers if name not in known)
-        problems.append(f"no repository here has {lacking}; bring the kernel up to date and reboot into it first")
+        absent = ", ".join(name for name in kernel_headers if name not in known)
+        problems.append(f"no repository here has {absent}; bring the kernel up to date and reboot into it first")
     release = upstream(packages[names[0]]) if packages else ""
     if release and modules:
         problems += branch_problems(hardware, int(release.partition(".")[0]))
@@ -223,21 +252,27 @@ def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[s
     return {
         "problems": problems,
         "flavour": flavour,
-        "candidates": names + members + kernel_headers,
+        "candidates": list(dict.fromkeys(names + members + kernel_headers + others)),
         "packages": packages,
         "release": release,
         "resolved": resolved,
+        "local_folder": LOCAL_FOLDER,
         "unhold": [name for name in members if packages and name not in packages],
         "change": any(installed.get(name) != version for name, version in packages.items()),
         "fabric": fabric,
+        "nvlsm": modules and hardware.needs_nvlsm,
+        "imex": modules and hardware.needs_imex,
         "pins": [[name, version] for name, version in sorted(independent.items())] + [[GLOBS, f"{release}-*"]],
         "headers": kernel_headers,
         "installed": installed,
         "nouveau": host["nouveau"],
+        "gpu_settings": host["gpu_settings"],
+        "interrupted": host["interrupted"],
+        "half": [name for name in host["half"] if packages and name not in packages],
         "old_repositories": [
             name for name in installed if name.startswith("nvidia-driver-local-repo-") and name != repository
         ],
-        "services": sorted({SERVICES[name] for name in host["holders"] if name in SERVICES}),
+        "services": holders(host["holders"], settings.get("services", []))[0],
     }
 
 

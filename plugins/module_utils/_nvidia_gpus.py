@@ -15,6 +15,10 @@ from ._compatibility_data import PCI
 
 FIRST_TURING = 0x1E00  # the first with the processor (GSP) that the open modules need
 FIRST_BLACKWELL = 0x2900  # the first that the proprietary modules do not drive
+# Boards whose NVSwitches are not on the hosts' PCI bus. Baseboards of eight: fabric manager works with the subnet
+# manager NVLSM. Trays of a rack: the switches have managers of their own, and the hosts share memory through IMEX.
+BASEBOARDS = frozenset({0x2901, 0x3182})  # B200, B300
+TRAYS = frozenset({0x2941, 0x31C2})  # GB200, GB300
 
 
 @dataclass
@@ -27,6 +31,18 @@ class Hardware:
     @property
     def needs_open(self) -> list[int]:
         return [gpu for gpu in self.gpus if gpu >= FIRST_BLACKWELL]
+
+    @property
+    def needs_fabric(self) -> bool:
+        return bool(self.switches) or self.needs_nvlsm
+
+    @property
+    def needs_nvlsm(self) -> bool:
+        return bool(BASEBOARDS.intersection(self.gpus))
+
+    @property
+    def needs_imex(self) -> bool:
+        return bool(TRAYS.intersection(self.gpus))
 
     @property
     def needs_proprietary(self) -> list[int]:

@@ -6,32 +6,43 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-# Repositories of NVIDIA, in lines of `apt-cache madison`.
+# Repositories of NVIDIA and the one that source local makes, in lines of `apt-cache madison`.
 _NVIDIA_REPOSITORY = re.compile(
     r"/compute/cuda/repos/|file:/+var/(cuda-repo|nvidia-driver-local-repo)-|[./-]nvidia[./-]"
 )
+LOCAL_FOLDER = "/var/lib/gpuops/nvidia-driver"
 # What may belong to a driver, as globs of apt_preferences; used with an exact version only.
 GLOBS = "*nvidia* cuda-drivers* libcuda1* libcudadebugger1* libnvcuvid1* libnvoptix1* libnvsdm* nvlsm"
 
 
 @dataclass
 class Family:
-    """The packages of one source: what every host needs, what the kernel modules need, what an NVSwitch needs.
+    """The packages of one source: what every host needs, what the kernel modules need, what NVSwitches need.
 
-    Names may hold {branch}. Those in ``independent`` have version numbers of their own.
+    Names may hold {branch}, and be several, separated by bars: the first that the source has counts, for NVIDIA dropped
+    the branch from its names with 590. Those in ``independent`` have version numbers of their own.
     """
 
     user: list[str]
     modules: dict[str, list[str]]
     kernel: list[str]
     fabric: list[str] = field(default_factory=list)
+    nvlsm: list[str] = field(default_factory=list)
+    imex: list[str] = field(default_factory=list)
     independent: tuple[str, ...] = ()
 
     @property
-    def needs_branch(self) -> bool:
-        return "{branch}" in " ".join(self.user)
+    def names(self) -> list[str]:
+        """Every package of the family, of both flavours."""
+        return [
+            *self.user,
+            *(name for flavour in self.modules.values() for name in flavour),
+            *self.kernel,
+            *self.fabric,
+        ]
 
 
 FAMILIES = {
@@ -51,15 +62,40 @@ FAMILIES = {
         user=["nvidia-driver-cuda"],
         modules={"proprietary": ["nvidia-kernel-dkms"], "open": ["nvidia-kernel-open-dkms"]},
         kernel=["nvidia-persistenced"],
-        fabric=["nvidia-fabricmanager-{branch}"],
+        fabric=["nvidia-fabricmanager-{branch}|nvidia-fabricmanager"],
+        nvlsm=["nvlsm"],
+        imex=["nvidia-imex-{branch}|nvidia-imex"],
+        independent=("nvlsm",),
     ),
     ("nvidia", "Ubuntu"): Family(
-        user=["libnvidia-compute-{branch}", "nvidia-utils-{branch}"],
-        modules={"proprietary": ["nvidia-dkms-{branch}"], "open": ["nvidia-dkms-{branch}-open"]},
-        kernel=["nvidia-kernel-common-{branch}", "nvidia-compute-utils-{branch}"],
-        fabric=["nvidia-fabricmanager-{branch}"],
+        user=["libnvidia-compute-{branch}|libnvidia-compute", "nvidia-utils-{branch}|nvidia-utils"],
+        modules={
+            "proprietary": ["nvidia-dkms-{branch}|nvidia-dkms"],
+            "open": ["nvidia-dkms-{branch}-open|nvidia-dkms-open"],
+        },
+        kernel=[
+            "nvidia-kernel-common-{branch}|nvidia-kernel-common",
+            "nvidia-compute-utils-{branch}|nvidia-compute-utils",
+        ],
+        fabric=["nvidia-fabricmanager-{branch}|nvidia-fabricmanager"],
+        nvlsm=["nvlsm"],
+        imex=["nvidia-imex-{branch}|nvidia-imex"],
+        independent=("nvlsm",),
     ),
 }
+
+
+def spelled(names: list[str], branch: str, known: Iterable[str]) -> list[str]:
+    """Names with the branch in them; of several, the first that is known, else the first."""
+    chosen = []
+    for name in names:
+        spellings = name.format(branch=branch).split("|")
+        chosen.append(next((spelling for spelling in spellings if spelling in known), spellings[0]))
+    return chosen
+
+
+def all_spellings(names: list[str], branch: str) -> list[str]:
+    return [spelling for name in names for spelling in name.format(branch=branch).split("|")]
 
 
 def upstream(version: str) -> str:
@@ -71,6 +107,21 @@ def number(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", upstream(version)))
 
 
+def _owner(repository: str) -> str:
+    if re.match(rf"file:/*{LOCAL_FOLDER}\b", repository):
+        return "local"
+    return "nvidia" if _NVIDIA_REPOSITORY.search(repository) else "distribution"
+
+
+def family_of(source: str, distribution: str, offers: Iterable[str], branch: str) -> Family | None:
+    """The family of a source. Debs of source local are NVIDIA's or the distribution's, as their names tell."""
+    if source != "local":
+        return FAMILIES.get((source, distribution))
+    vendor = FAMILIES.get(("nvidia", distribution))
+    own = vendor is not None and any(name in offers for name in all_spellings(vendor.user, branch))
+    return vendor if own else FAMILIES.get(("distribution", distribution))
+
+
 def offered(madison: list[str], source: str) -> dict[str, list[str]]:
     """{package: versions, newest first} that the wanted source offers, from lines of `apt-cache madison`."""
     found: dict[str, list[str]] = {}
@@ -78,7 +129,7 @@ def offered(madison: list[str], source: str) -> dict[str, list[str]]:
         parts = [part.strip() for part in line.split("|")]
         if len(parts) != 3 or not parts[2].endswith(" Packages"):
             continue
-        if bool(_NVIDIA_REPOSITORY.search(parts[2])) == (source == "nvidia"):
+        if _owner(parts[2]) == source:
             versions = found.setdefault(parts[0], [])
             if parts[1] not in versions:
                 versions.append(parts[1])

@@ -64,7 +64,9 @@ def simulator() -> Any:
 
 def run_words(lab: Lab, state: State, host: str, network_name: str, extra: list[str]) -> list[str]:
     """`podman run` for one host."""
-    words = ["run", "-d", "--name", state.container(host), "--hostname", host, "--systemd=always", "--no-hosts"]
+    # A reboot inside ends the container; podman starts it again, as a machine would.
+    words = ["run", "-d", "--restart=always", "--systemd=always", "--no-hosts"]
+    words += ["--name", state.container(host), "--hostname", host]
     words += ["--network", f"{network_name}:ip={state.hosts[host]},alias={host}"]
     words += ["--privileged"] if state.options.privileged else [f"--cap-add={','.join(CAPABILITIES)}"]
     for unit in MASKED:

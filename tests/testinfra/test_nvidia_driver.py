@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from typing import Any
 
 Host = Any
+QUERY = "index,compute_mode,power.limit,ecc.mode.current,ecc.mode.pending"
+MIG = ["3g.40gb", "2g.20gb", "1g.10gb"]
 
 
 def family(node: Host) -> list[list[str]]:
@@ -46,7 +50,7 @@ def test_unattended_upgrades_leaves_it(n1: Host) -> None:
 
 
 def test_nvidia_smi_lists_the_gpus_of_the_profile(n1: Host) -> None:
-    lines = n1.check_output("nvidia-smi -L").splitlines()
+    lines = n1.check_output("nvidia-smi -L | grep ^GPU").splitlines()
     assert len(lines) == 8
     assert all("H100" in line for line in lines), lines
 
@@ -77,3 +81,47 @@ def test_the_key_of_nvidias_repository_is_the_one_in_it(ctl: Host) -> None:
     installed = ctl.check_output("sha256sum < /usr/share/keyrings/nvidia-driver-local-*-keyring.gpg")
     assert installed == ctl.check_output("sha256sum < /var/nvidia-driver-local-repo-*/*-keyring.gpg")
     assert ctl.run("apt-get update").rc == 0
+
+
+def test_debs_of_ones_own_are_what_is_installed(n2: Host) -> None:
+    assert {version for _, _, version in family(n2)} == {"535.261.03-1"}
+    policy = n2.check_output("apt-cache policy libcuda1")
+    assert "*** 535.261.03-1 1001" in policy
+    assert "file:/var/lib/gpuops/nvidia-driver" in policy
+    assert "libcuda1" in n2.check_output("apt-mark showhold").split()
+
+
+def settings(n1: Host) -> list[list[str]]:
+    lines = n1.check_output(f"nvidia-smi --query-gpu={QUERY} --format=csv,noheader,nounits").splitlines()
+    return [[part.strip() for part in line.split(",")] for line in lines]
+
+
+def mig_devices(n1: Host) -> list[str]:
+    return [line.split()[1] for line in n1.check_output("nvidia-smi -L").splitlines() if line.startswith("  MIG")]
+
+
+def test_settings_show_in_nvidia_smi(n1: Host) -> None:
+    for index, mode, limit, _ecc, pending in settings(n1):
+        assert (mode, limit, pending) == ("Exclusive_Process", "650.00", "Disabled"), index
+    assert sorted(mig_devices(n1)) == sorted(MIG)
+
+
+def test_a_reboot_gives_back_what_the_driver_forgets_and_applies_ecc(n1: Host) -> None:
+    """The node really restarts; then the unit, and nothing else, has set all of it again."""
+    started = "systemctl show --property=UserspaceTimestampMonotonic"
+    before = n1.check_output(started)
+    deadline = time.monotonic() + 300
+    after = before
+    with contextlib.suppress(RuntimeError):  # the connection ends with the node
+        n1.run("systemctl reboot")
+    while after in ("", before) and time.monotonic() < deadline:
+        time.sleep(1)
+        with contextlib.suppress(RuntimeError):
+            after = n1.run(started).stdout.strip()
+    assert after not in ("", before), "the node did not come back"
+    n1.check_output("systemctl is-system-running --wait || true")
+    assert n1.check_output("systemctl is-active gpuops-gpu-settings") == "active"
+    for index, mode, limit, ecc, pending in settings(n1):
+        assert (mode, limit, ecc, pending) == ("Exclusive_Process", "650.00", "Disabled", "Disabled"), index
+    assert sorted(mig_devices(n1)) == sorted(MIG)
+    assert "slurmd.service" in n1.check_output("systemctl show --property=Before gpuops-gpu-settings")

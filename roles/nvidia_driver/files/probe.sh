@@ -13,13 +13,22 @@ done
 if [ -e /var/lib/dkms/mok.pub ] && command -v mokutil > /dev/null; then
   mokutil --test-key /var/lib/dkms/mok.pub 2>/dev/null | grep -q 'already enrolled' && echo 'key_enrolled yes'
 fi
+if command -v mokutil > /dev/null; then
+  mokutil --list-enrolled 2>/dev/null | sed -n 's/^.*SHA1 Fingerprint: */enrolled /p'
+fi
 for image in /boot/vmlinuz-*; do
   [ -e "$image" ] && echo "kernel ${image#/boot/vmlinuz-}"
 done
+ls /var/lib/dpkg/updates/[0-9]* > /dev/null 2>&1 && echo 'interrupted dpkg'
+if [ -e /var/lib/gpuops/nvidia-driver/Packages ]; then
+  echo "local_repository $(sha256sum < /var/lib/gpuops/nvidia-driver/SHA256SUMS | cut -d ' ' -f 1)"
+fi
+[ -e /etc/gpuops/gpu_settings.json ] && echo 'gpu_settings here'
 [ -e /sys/module/nouveau ] && echo 'nouveau loaded'
 if [ -e /proc/driver/nvidia/version ]; then
   find /proc/[0-9]*/fd -lname '/dev/nvidia[0-9]*' 2>/dev/null | cut -d / -f 3 | sort -u | while read -r process; do
-    echo "holder $(cat "/proc/$process/comm" 2>/dev/null)"
+    unit=$(grep -o '[^/]*\.service' "/proc/$process/cgroup" 2>/dev/null | head -n 1)
+    echo "holder ${unit:--} $(cat "/proc/$process/comm" 2>/dev/null)"
   done
 fi
 exit 0

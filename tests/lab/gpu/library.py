@@ -14,7 +14,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 COMMON = ("nvml_config.c",)
 LIBRARIES = {
-    "libnvidia-ml.so.1": ("nvml.c", "nvml_links.c", "nvml_functions.c"),
+    "libnvidia-ml.so.1": ("nvml.c", "nvml_links.c", "nvml_mig.c", "nvml_functions.c"),
     "libnvidia-cfg.so.1": ("nvidia_cfg.c",),
 }
 

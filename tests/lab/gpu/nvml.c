@@ -112,8 +112,14 @@ Return nvmlDeviceGetHandleByUUID(const char *uuid, Device *d)
 
 /* ---- who the GPU is ------------------------------------------------------------------------------------------ */
 
-TEXT(nvmlDeviceGetName, "%s", setting("name"))
-TEXT(nvmlDeviceGetUUID, "%s", d->uuid)
+Return nvmlDeviceGetName(Device d, char *buffer, unsigned size)
+{
+    return (is_mig(d) ? mig_name(d, buffer, size) : (void)snprintf(buffer, size, "%s", setting("name"))), SUCCESS;
+}
+Return nvmlDeviceGetUUID(Device d, char *buffer, unsigned size)
+{
+    return (is_mig(d) ? mig_uuid(d, buffer, size) : (void)snprintf(buffer, size, "%s", d->uuid)), SUCCESS;
+}
 TEXT(nvmlDeviceGetSerial, "%s", d->serial)
 TEXT(nvmlDeviceGetVbiosVersion, "%s", setting("vbios"))
 TEXT(nvmlDeviceGetBoardPartNumber, "%s", setting("board_part"))
@@ -125,8 +131,6 @@ NUMBER(nvmlDeviceGetMultiGpuBoard, unsigned, 1, 0)
 NUMBER(nvmlDeviceGetVirtualizationMode, int, 1, 0)
 NUMBER(nvmlDeviceGetDisplayMode, int, 1, 1)
 NUMBER(nvmlDeviceGetDisplayActive, int, 1, 0)
-NUMBER(nvmlDeviceIsMigDeviceHandle, unsigned, 1, 0)
-NUMBER(nvmlDeviceGetMaxMigDeviceCount, unsigned, 1, number("mig") ? 7 : 0)
 NUMBER(nvmlDeviceGetAccountingMode, int, 1, 0)
 NUMBER(nvmlDeviceGetAccountingBufferSize, unsigned, 1, 4000)
 
@@ -209,21 +213,29 @@ Return nvmlDeviceSetPowerManagementLimit_v2(Device d, struct power_value *value)
     return nvmlDeviceSetPowerManagementLimit(d, value->milliwatts);
 }
 
+/* What is pending survives a restart of the node, and is then current: the first who asks after it settles that. */
 Return nvmlDeviceGetEccMode(Device d, int *current, int *pending)
 {
-    (void)d;
-    *current = *pending = 1;
+    *pending = (int)recall_kept(d, "ecc", 1), *current = (int)recall(d, "ecc", 2);
+    if (*current == 2)
+        *current = *pending, remember(d, "ecc", (unsigned)*pending);
     return SUCCESS;
+}
+Return nvmlDeviceSetEccMode(Device d, int mode)
+{
+    int current, pending;
+    nvmlDeviceGetEccMode(d, &current, &pending);
+    return remember_kept(d, "ecc", (unsigned)mode);
 }
 Return nvmlDeviceGetMigMode(Device d, unsigned *current, unsigned *pending)
 {
-    *current = recall(d, "mig", 0), *pending = fault("mig_pending", d) ? !*current : *current;
+    *current = recall_kept(d, "mig", 0), *pending = fault("mig_pending", d) ? !*current : *current;
     return number("mig") ? SUCCESS : NOT_SUPPORTED;
 }
 Return nvmlDeviceSetMigMode(Device d, unsigned mode, Return *activation)
 {
     *activation = SUCCESS;
-    return number("mig") ? remember(d, "mig", mode) : NOT_SUPPORTED;
+    return number("mig") ? remember_kept(d, "mig", mode) : NOT_SUPPORTED;
 }
 
 /* ---- how it does --------------------------------------------------------------------------------------------- */

@@ -15,6 +15,7 @@
 
 #define CONFIG "/etc/gpuops-lab/gpu.conf"
 #define STATE "/run/gpuops-lab"
+#define KEPT "/var/lib/gpuops-lab" /* what a card keeps over a restart */
 #define MODULE "/proc/driver/nvidia" /* in the node a file system of its own, as is DRIVERS */
 #define DRIVERS "/sys/bus/pci/drivers"
 #define USER_SPACE "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1" /* the driver packages' own library, if installed */
@@ -149,10 +150,10 @@ unsigned cuda_version(void)
     return 11040;
 }
 
-unsigned recall(Device d, const char *key, unsigned otherwise)
+static unsigned read_state(const char *folder, Device d, const char *key, unsigned otherwise)
 {
     char path[64];
-    snprintf(path, sizeof path, STATE "/%u.%s", d->position, key);
+    snprintf(path, sizeof path, "%s/%u.%s", folder, d->position, key);
     FILE *file = fopen(path, "re");
     if (file) {
         if (fscanf(file, "%u", &otherwise) != 1)
@@ -161,15 +162,19 @@ unsigned recall(Device d, const char *key, unsigned otherwise)
     }
     return otherwise;
 }
+unsigned recall(Device d, const char *key, unsigned otherwise) { return read_state(STATE, d, key, otherwise); }
+unsigned recall_kept(Device d, const char *key, unsigned otherwise) { return read_state(KEPT, d, key, otherwise); }
 
-Return remember(Device d, const char *key, unsigned value)
+static Return write_state(const char *folder, Device d, const char *key, unsigned value)
 {
     char path[64];
-    mkdir(STATE, 0755);
-    snprintf(path, sizeof path, STATE "/%u.%s", d->position, key);
+    mkdir(folder, 0755);
+    snprintf(path, sizeof path, "%s/%u.%s", folder, d->position, key);
     FILE *file = fopen(path, "we");
     if (!file)
         return NO_PERMISSION;
     fprintf(file, "%u\n", value);
     return fclose(file) ? UNKNOWN : SUCCESS;
 }
+Return remember(Device d, const char *key, unsigned value) { return write_state(STATE, d, key, value); }
+Return remember_kept(Device d, const char *key, unsigned value) { return write_state(KEPT, d, key, value); }

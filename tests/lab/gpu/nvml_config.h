@@ -37,6 +37,8 @@ unsigned number(const char *key);      /* 0 if absent */
 unsigned fault(const char *key, Device d);
 unsigned recall(Device d, const char *key, unsigned otherwise);
 Return remember(Device d, const char *key, unsigned value);
+unsigned recall_kept(Device d, const char *key, unsigned otherwise); /* over a restart of the node */
+Return remember_kept(Device d, const char *key, unsigned value);
 #pragma GCC visibility pop
 
 #endif

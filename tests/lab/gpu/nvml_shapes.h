@@ -35,6 +35,9 @@ void fill_pci(struct pci *pci, const char *bus_id, unsigned id, unsigned subsyst
 unsigned own_links(Device d);
 int link_up(Device d, unsigned link);
 Return is_link(unsigned link);
+unsigned is_mig(Device d); /* a MIG device; its name and UUID: */
+void mig_name(Device d, char *text, unsigned size);
+void mig_uuid(Device d, char *text, unsigned size);
 #pragma GCC visibility pop
 
 Return nvmlDeviceGetPciInfo_v3(Device d, struct pci *pci);

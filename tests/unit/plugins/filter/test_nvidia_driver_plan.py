@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,6 +55,7 @@ def pci(*devices: tuple[str, str]) -> list[str]:
     return lines
 
 
+RTX6000, GB200 = ("2bb1", "0x030000"), ("2941", "0x030200")
 H100, V100, B200, SWITCH = ("2330", "0x030200"), ("1db6", "0x030200"), ("2901", "0x030200"), ("22a3", "0x068000")
 
 
@@ -144,7 +148,9 @@ def test_without_the_repository_nothing_is_resolved_and_nothing_refused() -> Non
         ([B200], "proprietary", "", "work with 'open' only (10de:2901)"),
         ([B200, V100], "auto", "", "no flavour of the modules in common"),
         ([H100], "open", "open", ""),
-        ([B200], "auto", "open", "GPU 10de:2901 needs branch 570 or newer"),
+        ([RTX6000], "auto", "open", "GPU 10de:2bb1 needs branch 570 or newer"),
+        ([B200], "auto", "open", "needs NVLSM for its NVSwitches"),
+        ([GB200], "auto", "open", "needs IMEX"),
         ([H100, SWITCH], "auto", "proprietary", "no fabric manager"),
     ],
 )
@@ -163,10 +169,13 @@ def test_flavour_and_branch_come_from_the_pci_bus(
         ({"version": "535.1.2.3"}, [], "nvidia_driver_version is '535.1.2.3'"),
         ({"source": "nvidia"}, [], "nvidia_driver_version is empty"),
         ({"source": "nvidia", "version": "580"}, [], "nvidia_driver_repository is empty"),
+        ({"source": "local", "version": "580"}, [], "nvidia_driver_repository is empty; set it to the folder of debs"),
+        ({"source": "local", "version": "580"}, [], "nvidia_driver_repository_checksum is ''"),
+        ({"source": "local"}, [], "nvidia_driver_version is empty"),
         ({}, ["runfile found"], "nvidia-uninstall"),
         ({}, ["secure_boot on"], "mokutil --import"),
         ({}, ["dpkg ii |nvidia-tesla-470-driver|470.1-1"], "nvidia-tesla-470-driver"),
-        ({"version": "535.309.01"}, [*installed(OLD), "holder python3"], "in use by python3"),
+        ({"version": "535.309.01"}, [*installed(OLD), "holder - python3"], "in use by python3"),
     ],
 )
 def test_what_cannot_work_is_refused(changed: dict[str, Any], probe: list[str], words: str) -> None:
@@ -174,11 +183,91 @@ def test_what_cannot_work_is_refused(changed: dict[str, Any], probe: list[str], 
     assert words in " ".join(decided["problems"])
 
 
+def test_what_an_earlier_failure_left_is_named_unless_it_is_wanted() -> None:
+    left = ["dpkg iF |nvidia-open-kernel-dkms|535.261.03-1", f"dpkg iU |nvidia-smi|{NEW}", "interrupted dpkg"]
+    decided = plan({}, *pci(H100), *left)
+    assert decided["half"] == ["nvidia-open-kernel-dkms"]
+    assert decided["interrupted"]
+    assert decided["change"]
+
+
 def test_daemons_of_the_driver_do_not_stand_in_the_way() -> None:
-    probe = [*pci(H100), *installed(OLD), "holder nvidia-persiste"]
+    probe = [*pci(H100), *installed(OLD), "holder nvidia-persistenced.service nvidia-persiste"]
     decided = plan({"version": "535.309.01"}, *probe)
     assert not decided["problems"]
     assert decided["services"] == ["nvidia-persistenced"]
+
+
+VENDOR = "file:/var/nvidia-driver-local-repo-ubuntu2404-590.48.01  Packages"
+# From 590 on NVIDIA's packages for Ubuntu have no branch in their names.
+UBUNTU = [
+    f"{name} | 590.48.01-1ubuntu1 | {VENDOR}"
+    for name in (
+        *("libnvidia-compute", "nvidia-utils", "nvidia-dkms-open", "nvidia-kernel-common", "nvidia-compute-utils"),
+        *("nvidia-fabricmanager", "nvidia-imex"),
+    )
+] + [
+    f"nvlsm | 2025.10.11-1 | {VENDOR}",
+    "linux-headers-6.8.0-90-generic | 6.8.0-90.91 | http://mirror/ubuntu noble-updates/main amd64 Packages",
+    "linux-headers-generic | 6.8.0-90.91 | http://mirror/ubuntu noble-updates/main amd64 Packages",
+]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "more"),
+    [
+        (B200, {"nvidia-fabricmanager": "590.48.01-1ubuntu1", "nvlsm": "2025.10.11-1"}),
+        (GB200, {"nvidia-imex": "590.48.01-1ubuntu1"}),
+        (RTX6000, {}),
+    ],
+)
+def test_boards_whose_switches_are_not_on_the_bus_get_what_they_need(
+    gpu: tuple[str, str], more: dict[str, str]
+) -> None:
+    wish = {
+        **{"source": "nvidia", "version": "590", "repository_checksum": "sha256:" + "a" * 64},
+        "repository": "/srv/nvidia-driver-local-repo-ubuntu2404-590.48.01_1.0-1_amd64.deb",
+    }
+    seen = {"distribution": "Ubuntu", "kernel": "6.8.0-90-generic", "madison": UBUNTU}
+    probe = [*pci(gpu), "dpkg ii |nvidia-driver-local-repo-ubuntu2404-590.48.01|1.0-1"]
+    asked = plan(wish, *probe, **{**seen, "madison": None})["candidates"]
+    assert {"libnvidia-compute-590", "libnvidia-compute", *more} <= set(asked), "both spellings are asked for"
+    decided = plan(wish, *probe, **seen)
+    assert not decided["problems"]
+    special = {name: version for name, version in decided["packages"].items() if name in ("nvlsm", "nvidia-imex")}
+    special.update({n: v for n, v in decided["packages"].items() if n == "nvidia-fabricmanager"})
+    assert special == more
+    assert decided["packages"]["nvidia-dkms-open"] == "590.48.01-1ubuntu1"
+
+
+LOCAL = "file:/var/lib/gpuops/nvidia-driver ./ Packages"
+
+
+def test_debs_of_ones_own_are_of_the_family_that_their_names_tell() -> None:
+    wish = {
+        **{"source": "local", "version": "535", "repository": "/srv/debs", "kernel_modules": False},
+        "repository_checksum": "sha256:" + "a" * 64,
+    }
+    here = "local_repository " + "a" * 64
+    names = plan(wish, madison=None)["candidates"]
+    assert {"libcuda1", "nvidia-driver-cuda"} <= set(names)
+    assert not plan(wish, madison=BOOKWORM)["resolved"], "the archive's do not count"
+    debian = [f"{name} | {OLD} | {LOCAL}" for name in ("libcuda1", "libnvidia-ml1", "nvidia-smi")]
+    decided = plan(wish, here, madison=[*BOOKWORM, *debian])
+    assert decided["packages"] == dict.fromkeys(("libcuda1", "libnvidia-ml1", "nvidia-smi"), OLD)
+    vendor = [f"nvidia-driver-cuda | 535.54.03-1 | {LOCAL}"]
+    assert plan(wish, here, madison=vendor)["packages"] == {"nvidia-driver-cuda": "535.54.03-1"}
+    other = "local_repository " + "b" * 64
+    assert not plan(wish, other, madison=debian)["resolved"], "debs of another SHA256SUMS are brought first"
+
+
+def test_services_that_may_be_stopped_are_named() -> None:
+    probe = [*pci(H100), *installed(OLD), "holder inference.service python3"]
+    (problem,) = plan({"version": "535.309.01"}, *probe)["problems"]
+    assert "in use by python3 (inference.service)" in problem
+    decided = plan({"version": "535.309.01", "services": ["inference.service"]}, *probe)
+    assert not decided["problems"]
+    assert decided["services"] == ["inference"]
 
 
 REPOSITORY = {
@@ -202,6 +291,22 @@ def test_nvidias_repository_of_another_version_is_not_the_one_asked_for() -> Non
 def test_an_enrolled_key_and_the_legacy_check_are_fine() -> None:
     probe = ["secure_boot on", "key_enrolled yes", f"dpkg ii |nvidia-legacy-check|{NEW}"]
     assert not plan({}, *pci(H100), *probe)["problems"]
+
+
+def test_a_key_of_ones_own_has_to_be_enrolled(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "mok.key", tmp_path / "mok.der"
+    key.write_text("key", encoding="utf-8")
+    certificate.write_bytes(b"certificate")
+    pair = {"mok_key": str(key), "mok_certificate": str(certificate)}
+    digest = hashlib.sha1(b"certificate").hexdigest()
+    enrolled = "enrolled " + ":".join(re.findall("..", digest)).upper()
+    assert not plan(pair, *pci(H100))["problems"], "without Secure Boot nothing has to be enrolled"
+    assert not plan(pair, *pci(H100), "secure_boot on", enrolled)["problems"]
+    (problem,) = plan(pair, *pci(H100), "secure_boot on", "enrolled 00:11", "key_enrolled yes")["problems"]
+    assert f"SHA1 {digest}) is not enrolled; copy it to the host, run mokutil --import" in problem
+    assert "go together" in plan({"mok_key": str(key)}, *pci(H100))["problems"][0]
+    gone = plan({**pair, "mok_key": "/nowhere"}, *pci(H100))["problems"]
+    assert gone == ["nvidia_driver_mok_key is '/nowhere', no such file on the control node"]
 
 
 @pytest.mark.parametrize(
