@@ -1,24 +1,19 @@
-# Copyright: (c) 2026, the gpuops.cluster contributors
+# Copyright (c) The gpuops.cluster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Say what can be tuned on this host. Reads only; prints one line of JSON.
-
-Argument: a JSON object {memlock, nofile}.
-Answer: {problems, limits: {memlock, nofile}, time_daemon, clock, grub, acs}.
-`limits`, `clock` and `grub` hold the reason why not; an empty word means that it can be done.
-"""
+"""What can be tuned on a host, and what its services and its kernel have now. Private to this collection."""
 
 from __future__ import annotations
 
 import glob
-import json
 import os
 import re
 import shutil
 import struct
-import subprocess
-import sys
 from typing import Any
+
+from ansible_collections.gpuops.cluster.plugins.module_utils import _command
+from ansible_collections.gpuops.cluster.plugins.module_utils._host_ask import read, run
 
 TIME_DAEMONS = ("chrony", "systemd-timesyncd", "ntpsec", "ntp", "ntpd", "openntpd", "ptp4l")
 CAP_SYS_TIME = 25
@@ -27,27 +22,10 @@ ACS_REDIRECT = {2: "ReqRedir", 3: "CmpltRedir", 4: "UpstreamFwd"}  # SrcValid al
 PCI = "/sys/bus/pci/devices"
 
 
-def read(path: str) -> str:
-    """Text of a file, empty where it cannot be read."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
-
-
-def run(*argv: str) -> str:
-    """What a command prints; empty where there is no such command."""
-    try:
-        return subprocess.run(argv, capture_output=True, text=True, check=False).stdout.strip()
-    except OSError:
-        return ""
-
-
 def limit_refused(name: str, wanted: str) -> str:
     """The kernel's words if root cannot set a limit: PAM may refuse logins over such a limit."""
-    done = subprocess.run(["prlimit", f"--{name}={wanted}", "true"], capture_output=True, text=True, check=False)
-    return done.stderr.strip().rpartition(": ")[2]
+    answer = _command.run(["prlimit", f"--{name}={wanted}", "true"], 60.0)
+    return answer.failure or answer.stderr.decode("utf-8", "replace").strip().rpartition(": ")[2]
 
 
 def clock(container: str) -> str:
@@ -113,8 +91,55 @@ def acs(container: str) -> list[str]:
     ]
 
 
+def manager_limits() -> list[str]:
+    """systemd's own defaults for services: locked memory in bytes or infinity, open files soft and hard."""
+    keys = ("DefaultLimitMEMLOCK", "DefaultLimitNOFILESoft", "DefaultLimitNOFILE")
+    lines = run("systemctl", "show", *(f"--property={key}" for key in keys)).splitlines()
+    shown = dict(line.split("=", 1) for line in lines if "=" in line)
+    return [shown.get(key, "") for key in keys]
+
+
+def service_limits() -> list[str]:
+    """What a service that starts now really gets: locked memory in KiB, open files soft and hard."""
+    asked = "ulimit -l; ulimit -Sn; ulimit -Hn"
+    return run("systemd-run", "--wait", "--pipe", "--collect", "--quiet", "/bin/sh", "-c", asked).split()
+
+
+def limits(request: dict[str, Any]) -> dict[str, Any]:
+    """Limits as systemd has them for services, and as a service that is started to ask really gets them."""
+    memlock, soft, hard = request["memlock"], str(request["nofile_soft"]), str(request["nofile"])
+    wanted = ["infinity" if memlock == "unlimited" else str(int(memlock) * 1024), soft, hard]
+    names = (("memlock", memlock, "memlock"), ("nofile (soft)", soft, "nofile"), ("nofile", hard, "nofile"))
+    had = service_limits()
+    differing = [
+        {"limit": limit, "text": f"{name} of services is {have}, not {value}"}
+        for have, (name, value, limit) in zip(had, names)
+        if have != value
+    ]
+    return {"manager": manager_limits() == wanted, "asked": len(had) == len(names), "differing": differing}
+
+
+def locked_memory(limits_of_process: str) -> str:
+    """What a process may lock, from /proc/PID/limits: unlimited, or KiB; empty where it is not told."""
+    found = re.search(r"(?m)^Max locked memory\s+(\S+)\s+(\S+)", limits_of_process)
+    if not found:
+        return ""
+    return found.group(2) if found.group(2) == "unlimited" else str(int(found.group(2)) // 1024)
+
+
+def job_limits(request: dict[str, Any]) -> str:
+    """A line where jobs of Slurm may lock less than wanted: they get what slurmd was started with."""
+    pid = run("systemctl", "show", "slurmd.service", "--property=MainPID", "--value")
+    have = locked_memory(read(f"/proc/{pid}/limits")) if pid not in ("", "0") else ""
+    if have in ("", "unlimited", request["memlock"]):
+        return ""
+    return (
+        f"memlock of Slurm jobs is {have}, not {request['memlock']}, because slurmd was started with it; restart slurmd"
+    )
+
+
 def look(request: dict[str, Any]) -> dict[str, Any]:
-    """The whole answer; see the top of this file."""
+    """The whole answer, which the module host_tuning_state documents."""
     container = run("systemd-detect-virt", "--container").replace("none", "")
     problems = ["the role needs root on the host; set become: true"] if os.geteuid() else []
     most = int(read("/proc/sys/fs/nr_open") or 0)
@@ -122,18 +147,18 @@ def look(request: dict[str, Any]) -> dict[str, Any]:
         problems.append(f"host_tuning_nofile is {request['nofile']}, more than this kernel's fs.nr_open ({most})")
     memlock = request["memlock"]
     active = [name for name in TIME_DAEMONS if run("systemctl", "is-active", name) == "active"]
+    words = read("/proc/cmdline").split()
     return {
         "problems": problems,
-        "limits": {
+        "refused_limits": {
             "memlock": limit_refused("memlock", memlock if memlock == "unlimited" else str(int(memlock) * 1024)),
             "nofile": limit_refused("nofile", str(request["nofile"])),
         },
+        "service_limits": limits(request),
+        "job_limits": job_limits(request),
         "time_daemon": active[0] if active else "",
         "clock": clock(container),
         "grub": grub(container),
         "acs": acs(container),
+        "parameters_missing": [parameter for parameter in request["parameters"] if parameter not in words],
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(look(json.loads(sys.argv[1]))))

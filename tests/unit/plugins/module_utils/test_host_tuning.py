@@ -1,28 +1,14 @@
-"""What host_tuning's scripts make of the files of a kernel."""
+"""What host_tuning makes of the files of a kernel."""
 
 from __future__ import annotations
 
-import importlib.util
 import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-FILES = Path(__file__).parents[4] / "roles/host_tuning/files"
-
-
-def load(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, FILES / f"{name}.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-look = load("host_tuning_look")
-values = load("host_tuning_values")
+from ansible_collections.gpuops.cluster.plugins.module_utils import _host_tuning as look
+from ansible_collections.gpuops.cluster.plugins.module_utils import _kernel_values as values
 
 
 @pytest.mark.parametrize(
@@ -129,3 +115,50 @@ def test_bridges_above_a_device(tmp_path: Path) -> None:
     gpu.mkdir(parents=True)
     (tmp_path / "gpu").symlink_to(gpu)
     assert look.bridges_above([str(tmp_path / "gpu")]) == ["0000:00:01.0", "0000:01:00.0"]
+
+
+def test_converge_leaves_governor_to_a_running_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "governor").write_text("powersave\n")
+    item = {"name": "CPU governor", "files": str(tmp_path / "gov*"), "value": "performance"}
+    request: dict[str, Any] = {"sysctl": {}, "sysctl_file": "/etc/sysctl.d/90-ours.conf", "sysfs": [item]}
+    monkeypatch.setattr(values, "tuned_profile", lambda: "balanced")
+    answer = values.converge(request, check=False)
+    assert answer["changes"] == []
+    assert answer["left_out"] == ["CPU governor: tuned owns it (profile balanced)"]
+    monkeypatch.setattr(values, "tuned_profile", lambda: "")
+    assert values.converge(request, check=True)["changes"] == ["CPU governor: powersave -> performance"]
+    assert (tmp_path / "governor").read_text() == "powersave\n"
+    assert values.converge(request, check=False)["changes"] == ["CPU governor: powersave -> performance"]
+    assert values.converge(request, check=False)["changes"] == []
+
+
+def test_a_limit_that_services_do_not_get_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = {"memlock": "unlimited", "nofile": 1048576, "nofile_soft": 65536}
+    monkeypatch.setattr(look, "manager_limits", lambda: ["infinity", "65536", "1048576"])
+    monkeypatch.setattr(look, "service_limits", lambda: ["8192", "65536", "1048576"])
+    answer = look.limits(request)
+    assert answer["manager"]
+    assert answer["differing"] == [{"limit": "memlock", "text": "memlock of services is 8192, not unlimited"}]
+    monkeypatch.setattr(look, "service_limits", list)
+    assert look.limits(request) == {"manager": True, "asked": False, "differing": []}
+
+
+LIMITS = """Limit                     Soft Limit           Hard Limit           Units
+Max open files            1024                 524288               files
+Max locked memory         8388608              {}            bytes
+"""
+
+
+@pytest.mark.parametrize(
+    ("hard", "line"),
+    [
+        ("unlimited", ""),
+        ("8388608", "memlock of Slurm jobs is 8192, not unlimited, because slurmd was started with it; restart slurmd"),
+    ],
+)
+def test_what_jobs_of_slurm_may_lock(monkeypatch: pytest.MonkeyPatch, hard: str, line: str) -> None:
+    monkeypatch.setattr(look, "run", lambda *_argv: "77")
+    monkeypatch.setattr(look, "read", lambda path: LIMITS.format(hard) if path == "/proc/77/limits" else "")
+    assert look.job_limits({"memlock": "unlimited"}) == line
+    monkeypatch.setattr(look, "run", lambda *_argv: "0")
+    assert look.job_limits({"memlock": "unlimited"}) == ""
