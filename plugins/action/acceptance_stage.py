@@ -13,7 +13,7 @@ import yaml
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_stages as stages
-from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_store
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_store, _report_plot
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_publish import publish
 from ansible_collections.gpuops.cluster.plugins.modules import acceptance_stage
 
@@ -46,6 +46,9 @@ def refusal(given: dict[str, Any]) -> str:
         for figure in result["figures"]:
             if "name" not in figure or not isinstance(figure.get("value"), (int, float)):
                 return f"a figure of '{result['check']}' is {figure}, expected a name and a value that is a number"
+    for plot in given["plots"]:
+        if problem := _report_plot.problem(plot):
+            return f"plot '{plot.get('title', '')}': {problem}"
     return "" if given["results"] else "results is empty, expected at least one check"
 
 
@@ -70,9 +73,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             {key: str(one.get(key) or "") for key in ("kind", "host", "device", "evidence")}
             for one in given["culprits"]
         ]
+        added = stages.stage(given["name"], given["title"], checks, given["launches"])
+        if given["plots"]:
+            added["plots"] = given["plots"]
         report = stages.add(
             store.last() or stages.empty(now),
-            stages.stage(given["name"], given["title"], checks, given["launches"]),
+            added,
             now,
             given["next_action"],
             culprits,

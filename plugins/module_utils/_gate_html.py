@@ -10,6 +10,7 @@ from typing import Any, Optional
 
 from . import _gate_counters as counting
 from . import _report_html as html
+from . import _report_plot
 from ._gate_charts import STYLE, curve, heat_map, number, size, trend, where
 from ._gate_report import figures
 from ._report_html import NONE
@@ -68,7 +69,8 @@ def _checks(stage: dict[str, Any], title: str) -> str:
         for result in sorted(stage["results"], key=lambda result: result["status"] in ("pass", "skipped"))[:500]
     ]
     head = [("Where", ""), ("Check", ""), ("Figures", ""), ("Result", ""), ("Why", "")]
-    return f"<h2>{title}</h2>{html.table(head, rows)}"
+    plots = "".join(_report_plot.draw(plot) for plot in stage.get("plots", []))
+    return f"<h2>{title}</h2>{html.table(head, rows)}{plots}"
 
 
 def _software(stage: dict[str, Any]) -> str:
@@ -222,4 +224,4 @@ def page(report: dict[str, Any]) -> str:
     parts += [_baseline(report), _compared(report.get("compared"))]
     when = f"{escape(report['started'])} to {escape(report['finished'])}"
     parts.append(f'<p class="soft">{when}. Logs are in the folder logs beside this page.</p>')
-    return html.document(f"Acceptance: {verdict}", "Cluster acceptance", "".join(parts), STYLE)
+    return html.document(f"Acceptance: {verdict}", "Cluster acceptance", "".join(parts), STYLE + _report_plot.STYLE)

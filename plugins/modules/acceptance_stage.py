@@ -78,6 +78,14 @@ options:
     type: list
     elements: str
     default: []
+  plots:
+    description:
+      - What the page draws below the checks, each with C(kind), C(title) and, for C(lines), C(series) (name of a line
+        to its points, C([x, y])), for C(bars), C(parts) (names of what a bar is stacked of) and C(bars)
+        (C([name, value, value, …])).
+    type: list
+    elements: dict
+    default: []
   must_pass:
     description: Whether the task fails unless the status of this stage is pass or skipped.
     type: bool

@@ -55,6 +55,7 @@ def test_check_mode_writes_nothing(tmp_path: Path) -> None:
     [
         ({"name": "nodes"}, "name is 'nodes'"),
         ({"results": []}, "at least one check"),
+        ({"plots": [{"kind": "pie", "title": "Cake"}]}, "plot 'Cake': kind is 'pie'"),
         ({"culprits": [{"kind": "cat", "host": "n1", "evidence": "x"}]}, "a culprit is"),
         ({"results": [{**CHECK, "figures": [{"name": "MFU", "value": "41 %"}]}]}, "a figure of 'FSDP'"),
     ],
