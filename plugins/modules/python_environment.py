@@ -29,6 +29,10 @@ options:
     description: Interpreter that the environment is made with.
     type: path
     default: /usr/bin/python3
+  python_version:
+    description: Version that the interpreter must have, such as V(3.11); any where it is empty.
+    type: str
+    default: ""
   index_url:
     description: Package index; pip's own configuration decides where it is empty.
     type: str
@@ -83,6 +87,11 @@ lock_sha256:
   returned: always
   type: str
   sample: 0f3a9c2be117
+python_version:
+  description: Version of the interpreter; empty in check mode where there is none yet.
+  returned: always
+  type: str
+  sample: 3.11.2
 complete:
   description: Whether the environment of this lock is there now; false in check mode on a host that must yet build it.
   returned: always
@@ -113,6 +122,25 @@ def pip_options(module: AnsibleModule) -> list[str]:
     return options
 
 
+def interpreter(module: AnsibleModule) -> str:
+    """Version of the interpreter, or failure: a build with another one ends in a message about wheels, far later."""
+    python, wanted = module.params["python"], module.params["python_version"]
+    try:
+        command = [python, "-c", "import platform; print(platform.python_version())"]
+        code, out, err = module.run_command(command, handle_exceptions=False)
+    except OSError as error:
+        code, out, err = 1, "", str(error)
+    name = f"environment {module.params['name']}"
+    if code != 0:
+        if module.check_mode:
+            return ""
+        module.fail_json(msg=f"{name}: {python} (python) does not run: {err.strip()}")
+    version = str(out.strip())
+    if wanted and version != wanted and not version.startswith(f"{wanted}."):
+        module.fail_json(msg=f"{name}: {python} (python) is Python {version}, python_version wants {wanted}")
+    return version
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -120,6 +148,7 @@ def main() -> None:
             "root": {"type": "path", "required": True},
             "lock": {"type": "str", "required": True},
             "python": {"type": "path", "default": "/usr/bin/python3"},
+            "python_version": {"type": "str", "default": ""},
             "index_url": {"type": "str", "default": ""},
             "find_links": {"type": "list", "elements": "str", "default": []},
             "no_index": {"type": "bool", "default": False},
@@ -134,6 +163,7 @@ def main() -> None:
     environment = Environment(
         Path(module.params["root"]), module.params["name"], module.params["lock"], module.params["keep"]
     )
+    version = interpreter(module)
     build, switch = not environment.is_complete(), not environment.is_current()
     previous = environment.previous()
     result = {
@@ -141,6 +171,7 @@ def main() -> None:
         "path": str(environment.target),
         "link": str(environment.link),
         "lock_sha256": environment.digest,
+        "python_version": version,
         "complete": not build,
         "removed": [str(path) for path in environment.superseded()],
         "diff": {"before": f"{previous or 'none'}\n", "after": f"{environment.target.name}\n"},
