@@ -26,7 +26,7 @@ def problem(plot: dict[str, Any]) -> str:
     if plot.get("kind") == "bars":
         parts, bars = plot.get("parts"), plot.get("bars")
         good = isinstance(parts, list) and isinstance(bars, list)
-        good = good and all(isinstance(bar, list) and _numbers(bar[1:], len(parts or [])) for bar in bars or [])
+        good = good and all(isinstance(row, list) and _numbers(row[1:], len(parts or [])) for row in bars or [])
         return "" if good else "bars should be [name, value, …] with a value for each of parts"
     return f"kind is '{plot.get('kind')}', expected lines or bars"
 
