@@ -12,13 +12,8 @@ description:
   - Names variables such as C(LD_LIBRARY_PATH) that login shells get and the file that sets them, copies of NCCL that
     the loader knows, a conda that is active in login shells, and users' own packages of the same names.
   - Reads only. It starts one login shell of root.
-attributes:
-  check_mode:
-    description: Reads only, so that check mode makes no difference.
-    support: full
-  diff_mode:
-    description: Nothing is changed.
-    support: none
+extends_documentation_fragment:
+  - gpuops.cluster.look
 author:
   - The gpuops.cluster contributors (@gpuops)
 """
