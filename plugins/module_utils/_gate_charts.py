@@ -1,33 +1,23 @@
 # Copyright (c) The gpuops.cluster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Drawings of the gate's page: inline SVG in the page's own colours, one file, light, dark and printed."""
+"""Charts of the gate's page: bandwidth over message size, trend of passing runs, pairs as a heat map."""
 
 from __future__ import annotations
 
 import math
 import re
-from html import escape
+import statistics
 from typing import Any, Optional
 
+from ._report_chart import COLOURS, WIDTH, Sheet, chart
 from ._report_html import NONE
 
-STYLE = """
-figure{margin:1rem 0}
-svg{max-width:100%;height:auto}
-svg text{font:12px system-ui,sans-serif;fill:var(--soft)}
-svg .mark{fill:var(--paper);font-weight:700;pointer-events:none}
-svg .axis{stroke:var(--line)}
-svg .curve{stroke:var(--curve);fill:none;stroke-width:2}
-svg .dot{fill:var(--curve)}
-svg .limit{stroke:var(--good);stroke-dasharray:6 4}
-svg .good{fill:var(--good)}
-svg .bad{fill:var(--bad)}
-summary{cursor:pointer;color:var(--soft);margin:.5rem 0}
-svg .floor{stroke:var(--bad);stroke-dasharray:2 3}
-"""
 MOST = 64  # rows of a heat map that a page can show
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 640, 260, 64, 40, 16, 16
+FEW = 12  # rows up to which its cells hold their figures
+MAPS = 6  # heat maps of nodes that a page can show
+SHARES = (0.5, 0.75, 0.9, 1.0)  # of the expected figure, or of the best pair: where the colours of a heat map change
+CLASSES = ("below 50 %", "50 to 75 %", "75 to 90 %", "90 to 100 %", "100 % and more")
 
 
 def number(value: Optional[float]) -> str:
@@ -49,126 +39,127 @@ def where(result: dict[str, Any]) -> str:
     return f"{text}, GPUs {'-'.join(map(str, result['devices']))}" if result.get("devices") else text
 
 
-def curve(result: dict[str, Any]) -> str:
-    """Bus bandwidth over message size, with the expected figure and the floor, as inline SVG."""
-    points = [(point["size"], point["busbw"]) for point in result["curve"] if point["busbw"] is not None]
-    if len(points) < 2:
+def curves(results: list[dict[str, Any]]) -> str:
+    """Bus bandwidth over message size of results of one collective, against what was expected and the floor."""
+    lines = [(one, [(p["size"], p["busbw"]) for p in one["curve"] if p["busbw"] is not None]) for one in results]
+    lines = [(one, points) for one, points in lines if len(points) > 1]
+    if not lines:
         return ""
-    limits = [value for value in (result["expected_gbps"], result["floor_gbps"]) if value]
-    top = 1.08 * max([busbw for _size, busbw in points] + limits)
-    low, high = math.log2(points[0][0]), math.log2(points[-1][0])
+    limits = lines[0][0]
 
-    def x(value: float) -> float:
-        return float(LEFT + (math.log2(value) - low) / (high - low) * (WIDTH - LEFT - RIGHT))
+    def paint(sheet: Sheet) -> None:
+        axes = sheet.axes
+        for place, (one, points) in enumerate(lines):
+            good = one["status"] != "fail"
+            style = {"color": COLOURS["curve" if good else "bad"], "linestyle": ("-", "--", ":", "-.")[place % 4]}
+            axes.plot(*zip(*points), marker="o", markersize=5, **style)
+        sizes = sorted({bytes_ for _one, points in lines for bytes_, _busbw in points})
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(sizes[:: max(1, len(sizes) // 6)], [size(s) for s in sizes[:: max(1, len(sizes) // 6)]])
+        axes.minorticks_off()
+        _limit(sheet, limits["expected_gbps"], "expected", "good", 4)
+        _limit(sheet, limits["floor_gbps"], "floor", "warn", -14)
+        highest = max([busbw for _one, points in lines for _size, busbw in points] + [limits["expected_gbps"] or 0])
+        axes.set_ylim(0, 1.12 * highest)
+        axes.set_ylabel("GB/s")
+        axes.grid(axis="y")
 
-    def y(value: float) -> float:
-        return float(HEIGHT - BOTTOM - value / top * (HEIGHT - BOTTOM - TOP))
+    legend = [("curve" if one["status"] != "fail" else "bad", where(one)) for one, _points in lines]
+    return chart(f"{limits['collective']}: bus bandwidth by message size", legend, WIDTH, 280, paint)
 
-    parts = [f'<line class="axis" x1="{LEFT}" y1="{y(0):.0f}" x2="{WIDTH - RIGHT}" y2="{y(0):.0f}"/>']
-    for share in (0, 0.5, 1):
-        value = share * top / 1.08
-        parts.append(
-            f'<text x="{LEFT - 8}" y="{y(value) + 4:.0f}" text-anchor="end">{number(value) if value else 0}</text>'
-        )
-    step = max(1, len(points) // 6)
-    for bytes_, _busbw in points[::step]:
-        parts.append(f'<text x="{x(bytes_):.0f}" y="{HEIGHT - 16}" text-anchor="middle">{size(bytes_)}</text>')
-    for value, kind, text in ((result["expected_gbps"], "limit", "expected"), (result["floor_gbps"], "floor", "floor")):
-        if value:
-            parts.append(
-                f'<line class="{kind}" x1="{LEFT}" y1="{y(value):.1f}" x2="{WIDTH - RIGHT}" y2="{y(value):.1f}"/>'
-            )
-            below = 14 if kind == "floor" else -4
-            parts.append(f'<text x="{LEFT + 4}" y="{y(value) + below:.0f}">{text} {number(value)}</text>')
-    line = " ".join(f"{x(bytes_):.1f},{y(busbw):.1f}" for bytes_, busbw in points)
-    parts.append(f'<polyline class="curve" points="{line}"/>')
-    parts += [f'<circle class="dot" r="3" cx="{x(bytes_):.1f}" cy="{y(busbw):.1f}"/>' for bytes_, busbw in points]
-    title = escape(f"{result['collective']} on {where(result)}: GB/s by message size")
-    return (
-        f'<figure><figcaption class="soft">{title}</figcaption>'
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" role="img" aria-label="{title}">{"".join(parts)}</svg>'
-        "</figure>"
-    )
+
+def _limit(sheet: Sheet, gbps: Optional[float], name: str, colour: str, above: float) -> None:
+    if gbps:
+        words = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "color": COLOURS[colour]}
+        sheet.axes.axhline(gbps, color=COLOURS[colour], linestyle=(0, (6, 4)), linewidth=1.5)
+        sheet.axes.annotate(f"{name} {number(gbps)}", (0, gbps), (4, above), **words)
 
 
 def trend(test: str, runs: list[dict[str, Any]], now: Optional[float], good: bool) -> str:
     """What earlier passing runs reached, oldest first, their median, and this run as the last dot."""
-    points = [(str(run["finished"]), float(run["gbps"])) for run in runs]
+    points = [(str(run["finished"])[:10], float(run["gbps"])) for run in runs]
     if not points or len(points) + (now is not None) < 2:
         return ""
-    values = sorted(gbps for _when, gbps in points)
-    middle = (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
+    middle = statistics.median(gbps for _when, gbps in points)
     every = points + ([("this run", now)] if now is not None else [])
-    height, top = 150, 1.1 * max(gbps for _when, gbps in every)
 
-    def x(index: int) -> float:
-        return LEFT + 12 + index * (WIDTH - LEFT - RIGHT - 40) / max(1, len(every) - 1)
+    def paint(sheet: Sheet) -> None:
+        axes = sheet.axes
+        axes.axhline(middle, color=COLOURS["good"], linestyle=(0, (6, 4)), linewidth=1.5)
+        axes.plot([gbps for _when, gbps in every], color=COLOURS["curve"])
+        for index, (when, gbps) in enumerate(every):
+            kind = "curve" if when != "this run" else "good" if good else "bad"
+            (dot,) = axes.plot([index], [gbps], "o", markersize=6 if kind == "curve" else 10, color=COLOURS[kind])
+            sheet.tip(dot, f"{when}: {number(gbps)} GB/s")
+        shown = sorted({0, len(every) // 2, len(every) - 1})
+        axes.set_xticks(shown, [every[index][0] for index in shown])
+        values = [gbps for _when, gbps in every]
+        room = max(max(values) - min(values), 0.05 * max(values))
+        axes.set_ylim(max(0.0, min(values) - room), max(values) + room)
+        axes.set_ylabel("GB/s")
+        axes.grid(axis="y")
 
-    def y(gbps: float) -> float:
-        return height - 34 - gbps / top * (height - 34 - TOP)
-
-    parts = [f'<line class="axis" x1="{LEFT}" y1="{y(0):.0f}" x2="{WIDTH - RIGHT}" y2="{y(0):.0f}"/>']
-    parts.append(
-        f'<line class="limit" x1="{LEFT}" y1="{y(middle):.1f}" x2="{WIDTH - RIGHT}" y2="{y(middle):.1f}"/>'
-        f'<text x="{LEFT - 8}" y="{y(middle) + 4:.0f}" text-anchor="end">{number(middle)}</text>'
-        f'<text x="{LEFT - 8}" y="{y(0) + 4:.0f}" text-anchor="end">0</text>'
-    )
-    line = " ".join(f"{x(index):.1f},{y(gbps):.1f}" for index, (_when, gbps) in enumerate(every))
-    parts.append(f'<polyline class="curve" points="{line}"/>')
-    for index, (when, gbps) in enumerate(every):
-        kind = "dot" if when != "this run" else "good" if good else "bad"
-        title = f"<title>{escape(when)}: {number(gbps)} GB/s</title>"
-        size_ = 3 if kind == "dot" else 5
-        parts.append(f'<circle class="{kind}" r="{size_}" cx="{x(index):.1f}" cy="{y(gbps):.1f}">{title}</circle>')
-    parts.append(f'<text x="{x(0):.0f}" y="{height - 14}">{escape(every[0][0][:10])}</text>')
-    last = every[-1][0][:10] if now is None else "this run"
-    parts.append(f'<text x="{x(len(every) - 1):.0f}" y="{height - 14}" text-anchor="end">{escape(last)}</text>')
-    title = escape(f"{test}: GB/s of {len(points)} earlier passing runs, their median dashed")
-    return (
-        f'<figure><figcaption class="soft">{title}</figcaption>'
-        f'<svg viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" role="img" aria-label="{title}">{"".join(parts)}</svg>'
-        "</figure>"
-    )
+    last = [] if now is None else [("good" if good else "bad", f"this run {number(now)}")]
+    legend = [("curve", f"{len(points)} earlier passing runs"), ("good", f"their median {number(middle)}"), *last]
+    return chart(f"Trend of {test}", legend, WIDTH, 190, paint)
 
 
-def heat_map(stage: dict[str, Any]) -> str:
-    """Pairs of the isolation as a grid: green good, red bad, with GB/s as title of each cell."""
-    pairs: dict[tuple[str, str], dict[str, Any]] = {}
-    for result in stage["results"] if stage["name"] == "isolation" else []:
-        ends = (
-            [f"{result['nodes'][0]} GPU {gpu}" for gpu in result["devices"]] if result["devices"] else result["nodes"]
-        )
+def heat_maps(stage: dict[str, Any]) -> str:
+    """Pairs of the isolation as grids: one of nodes, one for each node whose pairs of GPUs were run."""
+    if stage["name"] != "isolation":
+        return ""
+    pairs: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
+    for result in stage["results"]:
+        ends = [f"GPU {gpu}" for gpu in result["devices"]] if result["devices"] else result["nodes"]
         if len(ends) == 2 and not result.get("rail"):
-            pairs[(ends[0], ends[1])] = result
+            group = f"GPUs of {result['nodes'][0]}" if result["devices"] else "nodes"
+            pairs.setdefault(group, {})[(ends[0], ends[1])] = result
+    return "".join(_heat_map(group, found) for group, found in list(pairs.items())[:MAPS])
+
+
+def _heat_map(group: str, pairs: dict[tuple[str, str], dict[str, Any]]) -> str:
     names = list(dict.fromkeys(sorted((end for pair in pairs for end in pair), key=_natural)))
     if len(names) > MOST:  # of a large fleet, those that were in a bad pair
         bad = [pair for pair, result in pairs.items() if result["status"] != "pass"]
         names = list(dict.fromkeys(sorted((end for pair in bad for end in pair), key=_natural)))
     if not 2 < len(names) <= MOST:
         return ""
-    cell, left = 22, 8 * max(len(name) for name in names) + 12
-    side = left + cell * len(names)
-    parts = []
-    for row, name in enumerate(names):
-        y = left + cell * row
-        parts.append(f'<text x="{left - 6}" y="{y + 15}" text-anchor="end">{escape(name)}</text>')
-        turn = f'transform="rotate(-90 {y + 15} {left - 6})"'
-        parts.append(f'<text x="{y + 15}" y="{left - 6}" {turn}>{escape(name)}</text>')
-        for column, other in enumerate(names):
-            result = pairs.get((name, other)) or pairs.get((other, name))
-            if result is not None:
-                kind = "good" if result["status"] == "pass" else "bad"
-                title = escape(f"{name} and {other}: {result['reason']}")
-                place = f'x="{left + cell * column + 1}" y="{y + 1}" width="{cell - 2}" height="{cell - 2}"'
-                parts.append(f'<rect class="{kind}" {place}><title>{title}</title></rect>')
-                if kind == "bad":  # not by colour alone
-                    centre = f'x="{left + cell * column + cell // 2}" y="{y + 16}" text-anchor="middle"'
-                    parts.append(f'<text class="mark" {centre}>\u00d7</text>')
-    return (
-        '<figure><figcaption class="soft">Pairs: red with a cross where below the floor or broken, green where good, '
-        "empty where not run</figcaption>"
-        f'<svg viewBox="0 0 {side} {side}" width="{side}" role="img" aria-label="Pairs">{"".join(parts)}</svg></figure>'
-    )
+    best = max((result["median_gbps"] or 0.0 for result in pairs.values()), default=0.0)
+    cell = 52 if len(names) <= FEW else 20
+
+    def paint(sheet: Sheet) -> None:
+        axes = sheet.axes
+        for row, name in enumerate(names):
+            for column, other in enumerate(names):
+                result = pairs.get((name, other)) or pairs.get((other, name))
+                if result is not None:
+                    _cell(sheet, column, row, result, best, f"{name} and {other}", len(names) <= FEW)
+        axes.set_xlim(-0.5, len(names) - 0.5)
+        axes.set_ylim(len(names) - 0.5, -0.5)
+        axes.set_aspect("equal")
+        axes.set_xticks(range(len(names)), names, rotation=0 if max(map(len, names)) < 7 and cell > 40 else 90)
+        axes.set_yticks(range(len(names)), names)
+        axes.tick_params(length=0)
+        axes.xaxis.tick_top()
+        axes.spines[:].set_visible(False)
+
+    what = "what was expected" if any(result["expected_gbps"] for result in pairs.values()) else "the best pair"
+    title = f"Pairs of {group}: share of {what}; a cross: the pair failed; empty: not run"
+    legend = [(f"heat{place}", words) for place, words in enumerate(CLASSES)]
+    side = 7.5 * max(map(len, names)) + 24 + cell * len(names)
+    return chart(title, legend, side, side, paint)
+
+
+def _cell(sheet: Sheet, column: int, row: int, result: dict[str, Any], best: float, ends: str, roomy: bool) -> None:
+    """One pair: its colour by the share that it reached, a cross where it failed, its figure where there is room."""
+    gbps, failed = result["median_gbps"], result["status"] == "fail"
+    share = (gbps or 0.0) / (result["expected_gbps"] or best or 1.0)
+    colour = COLOURS[f"heat{sum(share >= bound for bound in SHARES)}"]
+    (box,) = sheet.axes.bar([column], [0.94], 0.94, row - 0.47, color=colour)
+    sheet.tip(box, f"{ends}: {result['reason']}")
+    figure = "" if gbps is None else number(gbps)
+    words = "\n".join(part for part in ("\u00d7" if failed else "", figure if roomy else "") if part)
+    sheet.axes.text(column, row, words, color=COLOURS["ink"], ha="center", va="center", fontsize=11)
 
 
 def _natural(name: str) -> list[Any]:

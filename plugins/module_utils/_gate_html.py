@@ -9,12 +9,13 @@ from html import escape
 from typing import Any, Optional
 
 from . import _gate_counters as counting
+from . import _report_chart, _report_plot
 from . import _report_html as html
-from . import _report_plot
-from ._gate_charts import STYLE, curve, heat_map, number, size, trend, where
+from ._gate_charts import curves, heat_maps, number, size, trend, where
 from ._gate_report import figures
 from ._report_html import NONE
 
+STYLE = _report_chart.STYLE + "summary{cursor:pointer;color:var(--soft);margin:.5rem 0}"
 TITLES = {
     "pass": "Pass: the cluster reaches what its hardware allows",
     "fail": "Fail: the cluster is slower or less correct than its hardware allows",
@@ -28,6 +29,12 @@ STAGES = {
     "cluster": "All nodes together",
     "isolation": "Search for the guilty part",
 }
+WORDS = """<h2>How to read this</h2><p class="soft">GB/s are bus bandwidth as nccl-tests defines it, of the largest
+message size: what each GPU's link carries, whatever the number of GPUs; the median of several launches.
+<b>Expected</b> is derived from the hardware that the nodes report, in the words above; <b>floor</b> is the share of it
+that must be reached; <b>varies</b> is the standard deviation of the launches over their mean. <b>blocked</b>: something
+that makes figures worthless was found first. <b>unstable</b>: the launches differ too much to be judged. What every
+launch printed is in the folder logs beside this page, all figures are in acceptance.json.</p>"""
 
 
 def _measurements(results: list[dict[str, Any]]) -> str:
@@ -102,15 +109,16 @@ def _stage(stage: dict[str, Any]) -> str:
     text = (
         f"<p class='soft'>{stage['launches']} launches{escape(_software(stage))}. Expected: {escape(why)}.</p>"
         if stage["name"] != "isolation"
-        else ""
+        else f"<p class='soft'>{stage['launches']} launches in {stage['rounds']} rounds.</p>"
     )
     ways: dict[str, int] = next((result["ways"] for result in stage["results"] if result.get("ways")), {})
     if ways:
         said = ", ".join(f"{way} ({count})" for way, count in list(ways.items())[:8])
         text += f"<p class='soft'>NCCL said: {escape(said)}.</p>"
-    drawn = [*bad[:3], *good[:1]] if stage["name"] != "isolation" else []
-    curves = "".join(curve(result) for result in drawn)
-    return f"<h2>{title}</h2>{text}{heat_map(stage)}{table}{curves}"
+    drawn = [*bad[:3], *good[: 1 if stage["name"] == "nodes" else 4]] if stage["name"] != "isolation" else []
+    collectives = dict.fromkeys(result["collective"] for result in drawn)
+    charts = "".join(curves([one for one in drawn if one["collective"] == name]) for name in collectives)
+    return f"<h2>{title}</h2>{text}{heat_maps(stage)}{table}{charts}"
 
 
 def _counters(moves: list[dict[str, Any]]) -> str:
@@ -175,8 +183,10 @@ def _title(report: dict[str, Any]) -> str:
     guilty = [_part(culprit) for culprit in report["culprits"]]
     if report["verdict"] != "fail" or not guilty:
         return TITLES[report["verdict"]]
-    more = f" and {len(guilty) - 3} more" if len(guilty) > 3 else ""
-    return f"Fail: {'; '.join(guilty[:3])}{more}"
+    if len(guilty) == 1:
+        return f"Fail: {guilty[0]} is at fault"
+    last = f"{len(guilty) - 3} more" if len(guilty) > 3 else guilty.pop()
+    return f"Fail: {', '.join(guilty[:3])} and {last} are at fault"
 
 
 def _unmeasured(report: dict[str, Any]) -> str:
@@ -190,6 +200,15 @@ def _unmeasured(report: dict[str, Any]) -> str:
     failed = any(result["status"] == "fail" for result in nodes["results"])
     why = "some nodes fail alone: repair or take them out first" if failed else "it was not asked for"
     return f"<p class='soft'>All nodes together were not measured, because {why}.</p>"
+
+
+def _when(report: dict[str, Any]) -> str:
+    """Of what and when this is, in one line."""
+    nodes = {name for stage in report["stages"] for name in stage["nodes"]}
+    day, _t, began = report["started"].rstrip("Z").partition("T")
+    until = report["finished"].rstrip("Z").partition("T")
+    ended = until[2] if until[0] == day else f"{until[0]} {until[2]}"
+    return f"Cluster acceptance \u00b7 {len(nodes)} node{'s' * (len(nodes) != 1)} \u00b7 {day} {began} to {ended} UTC"
 
 
 def page(report: dict[str, Any]) -> str:
@@ -222,6 +241,7 @@ def page(report: dict[str, Any]) -> str:
     parts.append(_unmeasured(report))
     parts.append(_counters(report.get("counters") or []))
     parts += [_baseline(report), _compared(report.get("compared"))]
-    when = f"{escape(report['started'])} to {escape(report['finished'])}"
-    parts.append(f'<p class="soft">{when}. Logs are in the folder logs beside this page.</p>')
-    return html.document(f"Acceptance: {verdict}", "Cluster acceptance", "".join(parts), STYLE + _report_plot.STYLE)
+    parts.append(WORDS)
+    if not _report_chart.available():
+        parts.append(f'<p class="soft">{_report_chart.MISSING}</p>')
+    return html.document(f"Acceptance: {verdict}", _when(report), "".join(parts), STYLE)

@@ -72,11 +72,23 @@ def warnings(stages: list[dict[str, Any]]) -> list[str]:
     return texts + [f"{name}: {alone[name]:g} GB/s alone, slower than the rest of the fleet" for name in slow]
 
 
+def restarts(again: list[dict[str, str]]) -> list[str]:
+    """Launches that had to be started again because the launcher failed first, each reason once."""
+    by_words: dict[str, list[str]] = {}
+    for one in again:
+        by_words.setdefault(one["words"], []).append(one["name"])
+    lines = []
+    for words, names in list(by_words.items())[:8]:
+        which = ", ".join(dict.fromkeys(names[:3])) + (" and others" if len(set(names)) > 3 else "")
+        lines.append(f"{len(names)} more starts were needed ({which}), the launcher failed first: {words}")
+    return lines
+
+
 def document(gate: Any, started: str, finished: str, baseline: dict[str, Any], note: str) -> dict[str, Any]:
     """The report as acceptance.json holds it; `gate` is a Gate that has run. Schema: roles/nccl_tests/files."""
     results = measured(gate.stages)
     outcome = deciding.verdict(gate.blocked, judged(gate.stages) if results else [])
-    caution = warnings(gate.stages) + gate.accepted + gate.restarts + counting.warnings(gate.counters.moves)
+    caution = warnings(gate.stages) + gate.accepted + restarts(gate.restarts) + counting.warnings(gate.counters.moves)
     return {
         "schema_version": SCHEMA_VERSION,
         "started": started,

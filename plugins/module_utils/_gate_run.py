@@ -56,7 +56,7 @@ class Gate:
         self.stages: list[dict[str, Any]] = []
         self.blocked: probing.Blocked = []
         self.culprits: list[dict[str, Any]] = []
-        self.restarts: list[str] = []
+        self.restarts: list[dict[str, str]] = []  # launches that had to be started again, and why
         self.accepted: list[str] = []  # what the preflight found and the settings accept
         self.probes: dict[str, dict[str, str]] = {}
         self.counters = Watch(self)
@@ -161,12 +161,12 @@ class Gate:
 
     def _restart(self, specs: list[dict[str, Any]], outcomes: list[Outcome]) -> list[Outcome]:
         """Launches that ended before nccl-tests said a word are started again, and the report gets a warning."""
-        for more in range(2, STARTS + 1):
+        for _more in range(1, STARTS):
             dead = [index for index, outcome in enumerate(outcomes) if not judging.started(outcome)]
             for index in dead:
                 words = judging.last_words(outcomes[index]["stderr"] or outcomes[index]["stdout"])
                 name = specs[index]["name"]
-                self.restarts.append(f"{name}: start {more} of {STARTS}, the launcher failed first: {words}")
+                self.restarts.append({"name": name, "words": words})
                 self.say(f"{name}: did not start ({words}), once more")
             again = self.run_launches([specs[index] for index in dead]) if dead else []
             for index, outcome in zip(dead, again):

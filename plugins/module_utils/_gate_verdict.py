@@ -67,7 +67,10 @@ def _advice(culprit: dict[str, Any]) -> str:
         return f"Look at what lies between {where} (NICs, cables, switch ports, firewall): {evidence}."
     if culprit["kind"] == "nic":
         return f"Check NIC {culprit['device']} of {host}: {evidence}."
-    return f"Drain {host} and check its GPUs and NICs: {evidence}."
+    if evidence.startswith("failed with"):
+        where = "its way to the others (NICs, cables, switch ports)"
+        return f"Drain {host} and check {where}: alone it is good, it {evidence}."
+    return f"Drain {host} and check its GPUs and what runs on it: {evidence}."
 
 
 def _unnamed(results: list[dict[str, Any]]) -> str:

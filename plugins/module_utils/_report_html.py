@@ -9,9 +9,11 @@ from html import escape
 
 STYLE = """
 :root{color-scheme:light dark;--ink:#1a1d21;--soft:#5b636d;--line:#d6dbe1;--paper:#fff;--panel:#f5f7f9;
-  --good:#1a7f43;--bad:#b3261e;--warn:#8a5a00;--held:#4a5568;--curve:#1f6feb}
+  --good:#1a7f43;--bad:#b3261e;--warn:#8a5a00;--held:#4a5568;--curve:#1f6feb;
+  --heat0:#efa9a4;--heat1:#f5c9a6;--heat2:#f6e7a6;--heat3:#cfe8c4;--heat4:#9fd6ac}
 @media(prefers-color-scheme:dark){:root{--ink:#e6e9ed;--soft:#9aa4b0;--line:#39414b;--paper:#14171b;--panel:#1d2126;
-  --good:#56d384;--bad:#ff8a80;--warn:#f0b44c;--held:#b3bdc9;--curve:#79b0ff}}
+  --good:#56d384;--bad:#ff8a80;--warn:#f0b44c;--held:#b3bdc9;--curve:#79b0ff;
+  --heat0:#86302b;--heat1:#7a4c26;--heat2:#655a1f;--heat3:#36592f;--heat4:#1d6b3b}}
 *{box-sizing:border-box}
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);margin:0 auto;max-width:64rem;
   padding:1.5rem}

@@ -11,7 +11,7 @@ from typing import Any, Callable
 import jsonschema
 import pytest
 from ansible_collections.gpuops.cluster.plugins.filter.nccl_results import FilterModule
-from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_html, _gate_report
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_html, _gate_report, _report_chart
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_model import busbw_factor
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_run import Gate
 from ansible_collections.gpuops.cluster.tests.unit.support.gate_cluster import SCHEMA, Cluster, node, settings
@@ -127,6 +127,12 @@ HOSTILE: dict[str, tuple[Callable[[str, dict[str, Any]], dict[str, Any]], str]] 
         "ended with code",
     ),
 }
+
+
+@pytest.fixture(autouse=True)
+def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Charts take most of a page's time, and are looked at elsewhere."""
+    monkeypatch.setattr(_report_chart, "available", lambda: False)
 
 
 def run(cluster: Cluster, **given: Any) -> dict[str, Any]:

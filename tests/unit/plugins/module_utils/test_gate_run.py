@@ -138,7 +138,20 @@ def test_node_that_is_bad_only_with_others_is_named_by_pairs() -> None:
 def test_heat_map_of_a_large_fleet_shows_the_bad_pairs() -> None:
     report = gate(Cluster(nodes={"n6": ("together", 0.6)}), 70, launches=1)
     drawn = _gate_html.page(report).partition('<figcaption class="soft">Pairs')[2].partition("</svg>")[0]
-    assert drawn.count('<rect class="bad"') == 2 * 3, "three partners, each pair in both halves"
+    bad = [tip for tip in re.findall(r"<title>(.*?)</title>", drawn) if "below the floor" in tip]
+    assert len(bad) == 2 * 3, "three partners, each pair in both halves"
+    assert all("n6" in tip for tip in bad)
+    assert drawn.count("\u00d7</text>") == 2 * 3, "not by colour alone"
+
+
+def test_heat_map_of_each_node_whose_gpus_were_searched() -> None:
+    report = gate(Cluster(nodes={"n2/3": ("slow", 0.5), "n3/0": ("slow", 0.5)}), 5)
+    page = _gate_html.page(report)
+    assert page.count("Pairs of GPUs of") == 2 * 2, "caption and label of each"
+    drawn = page.partition("Pairs of GPUs of n2")[2].partition("</svg>")[0]
+    bad = {tip for tip in re.findall(r"<title>(.*?)</title>", drawn) if "below" in tip}
+    assert len(bad) == 14, "GPU 3 with seven others, in both halves"
+    assert all("GPU 3" in tip for tip in bad)
 
 
 def test_bad_path_is_named() -> None:
@@ -456,13 +469,15 @@ def test_a_pass_stays_valid_until_something_changes(tmp_path: Path) -> None:
 
 def test_trend_of_passing_runs_is_drawn() -> None:
     report = gate(Cluster(nodes={"n2/3": ("slow", 0.5)}), baseline={"node": 479.0, "cluster": 366.0})
-    assert "<circle" not in _gate_html.page(report).partition("Earlier passing runs")[2], "nothing is known of the runs"
+    assert "Trend of" not in _gate_html.page(report), "nothing is known of the runs"
     runs = [{"finished": f"2026-11-{day:02d}T03:00:00Z", "gbps": 478.0 + day / 10} for day in range(1, 9)]
     report["baseline"]["history"] = {"node": runs, "cluster": runs[:1]}
     jsonschema.validate(report, SCHEMA)
     drawn = _gate_html.page(report).partition("Earlier passing runs")[2]
-    assert drawn.count("<circle") == 9, "eight runs and this one; a single earlier run of the cluster is no trend"
-    assert 'class="bad"' in drawn, "this run did not pass"
+    dots = re.findall(r"<title>(.*?)</title>", drawn)
+    assert len(dots) == 9, "eight runs and this one; a single earlier run of the cluster is no trend"
+    assert [dots[0], dots[-1].partition(":")[0]] == ["2026-11-01: 478.1 GB/s", "this run"]
+    assert "fill: var(--bad)" in drawn, "this run did not pass"
     assert "2026-11-01" in drawn
 
 

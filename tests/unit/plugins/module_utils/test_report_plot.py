@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
-from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_html, _gate_stages, _report_plot
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_html, _gate_stages, _report_html, _report_plot
 
 ROOT = Path(__file__).resolve().parents[4]
 SCHEMA = json.loads((ROOT / "roles/nccl_tests/files/acceptance.schema.json").read_text(encoding="utf-8"))
@@ -24,26 +26,90 @@ LINES: dict[str, Any] = {
 BARS: dict[str, Any] = {"kind": "bars", "title": "Steps", "parts": ["computing", "data"], "bars": [["n1", 3.0, 1.0]]}
 
 
-def svg(plot: dict[str, Any]) -> ET.Element:
-    return ET.fromstring(_report_plot.draw(plot))
+def svg(figure: str) -> ET.Element:
+    """The drawing: what is no XML, or refers to what is not in it, is no part of a page."""
+    root = ET.fromstring(figure.replace("&nbsp;", " "))
+    names = [one.get("id") for one in root.iter() if one.get("id")]
+    used = [one.get("href", "") for one in root.iter() if one.get("href")]
+    assert {f"#{name}" for name in names} >= set(used)
+    assert len(names) == len(set(names))
+    return root
+
+
+def texts(root: ET.Element) -> list[str]:
+    return [str(one.text).strip() for one in root.iter("text")]
+
+
+def tipped(root: ET.Element) -> list[tuple[ET.Element, ET.Element]]:
+    """Parts that say something when the mouse rests on them: the words, and what is drawn."""
+    return [(one[0], one[1]) for one in root.iter("g") if len(one) > 1 and one[0].tag == "title"]
 
 
 def test_points_lie_where_their_numbers_say() -> None:
-    drawn = svg(LINES)
-    dots = [(float(c.get("cx", 0)), float(c.get("cy", 0))) for c in drawn.iter("circle")]
-    assert len(dots) == 2, "the first line alone has dots"
-    bottom = _report_plot.HEIGHT - _report_plot.BOTTOM
-    assert (bottom - dots[0][1]) * 3 == pytest.approx(bottom - dots[1][1], abs=0.5)
-    assert len(list(drawn.iter("polyline"))) == 2
+    drawn = svg(_report_plot.draw(LINES))
+    dots = [(float(one.get("x", 0)), float(one.get("y", 0))) for one in drawn.iter("use")]
+    colour = "stroke: var(--curve)"
+    measured = next(one.get("d", "") for one in drawn.iter("path") if colour in one.get("style", ""))
+    points = [(float(x), float(y)) for x, y in re.findall(r"[ML] ([\d.]+) ([\d.]+)", measured)]
+    assert set(points) <= set(dots), "the first line has dots"
+    ideal = next(one for one in drawn.iter("path") if "stroke: var(--warn)" in one.get("style", ""))
+    assert "stroke-dasharray" in ideal.get("style", "")
+    end = re.findall(r"[ML] ([\d.]+) ([\d.]+)", ideal.get("d", ""))[-1]
+    assert float(end[1]) < points[-1][1] < points[0][1], "ideal is above measured, and more is higher"
+    assert {"1", "4", "10", "40"} <= set(texts(drawn))
 
 
 def test_bars_are_stacked_in_proportion_and_cut_to_the_longest() -> None:
-    wide = [float(box.get("width", 0)) for box in svg(BARS).iter("rect")]
-    assert wide[0] == pytest.approx(3 * wide[1], abs=0.5)
+    def wide(one: ET.Element) -> float:
+        across = [float(x) for x in re.findall(r"[ML] ([\d.]+) ", one.get("d", ""))]
+        return max(across) - min(across)
+
+    boxes = {tip.text: wide(box) for tip, box in tipped(svg(_report_plot.draw(BARS)))}
+    assert boxes["n1: computing 3"] == pytest.approx(3 * boxes["n1: data 1"], abs=0.5)
     many = {**BARS, "bars": [[f"rank {number}", float(number), 0.0] for number in range(1, 200)]}
-    drawn = svg(many)
-    assert len(list(drawn.iter("rect"))) == 2 * _report_plot.MOST_BARS
-    assert "rank 199" in ET.tostring(drawn, encoding="unicode")
+    drawn = svg(_report_plot.draw(many))
+    assert len(tipped(drawn)) == 2 * _report_plot.MOST_BARS
+    assert "rank 199" in texts(drawn)
+    assert "rank 1" not in texts(drawn)
+
+
+def test_colours_are_those_of_the_page() -> None:
+    """Light, dark and print are the page's: a drawing that names a colour itself is unreadable in one of them."""
+    for drawn in (_report_plot.draw(LINES), _report_plot.draw(BARS)):
+        assert not re.search(r"#[0-9a-f]{6}\b", drawn)
+        names = set(re.findall(r"var\(--([a-z0-9]+)\)", drawn))
+        assert {"curve", "warn", "soft"} <= names
+        for name in names:
+            assert _report_html.STYLE.count(f"--{name}:#") == 2, f"{name} in light and in dark"
+
+
+def test_two_drawings_share_no_names() -> None:
+    page = ET.fromstring(f"<body>{_report_plot.draw(LINES)}{_report_plot.draw({**LINES, 'title': 'Other'})}</body>")
+    names = [one.get("id") for one in page.iter() if one.get("id")]
+    assert len(names) == len(set(names)) > 0
+
+
+def test_names_of_a_hostile_report_are_text() -> None:
+    odd = "$x_1$ <b>--> \u4e2d"
+    drawn = _report_plot.draw({**BARS, "title": odd, "bars": [[odd, 3.0, 1.0]]})
+    assert odd in texts(svg(drawn))
+    assert "<b>--" not in drawn
+
+
+@pytest.fixture
+def no_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a control node that has the collection alone."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+
+
+def test_without_matplotlib_the_page_is_written_and_says_so(no_matplotlib: None) -> None:
+    assert _report_plot.draw(LINES) == ""
+    page = _gate_html.page(with_plots())
+    assert "written without matplotlib. Install it" in page
+    assert "<svg" not in page
+    assert "DDP" in page
 
 
 @pytest.mark.parametrize(
@@ -51,6 +117,7 @@ def test_bars_are_stacked_in_proportion_and_cut_to_the_longest() -> None:
     [
         ({"kind": "pie"}, "expected lines or bars"),
         ({**LINES, "series": {"a": [[1, "2"]]}}, "points"),
+        ({**LINES, "series": {"a": [[1, float("nan")]]}}, "points"),
         ({**BARS, "bars": [["n1", 1.0]]}, "a value for each of parts"),
     ],
 )
@@ -60,12 +127,17 @@ def test_what_cannot_be_drawn_is_refused(plot: dict[str, Any], words: str) -> No
     assert not _report_plot.problem(BARS)
 
 
-def test_the_page_shows_a_stage_s_plots() -> None:
+def with_plots() -> dict[str, Any]:
     when = "2026-11-30T03:00:00Z"
     stage = _gate_stages.stage("training", "", [_gate_stages.check("DDP", ["n1"], "pass", "")])
     stage["plots"] = [LINES, BARS]
-    report = _gate_stages.add(_gate_stages.empty(when), stage, when)
+    return _gate_stages.add(_gate_stages.empty(when), stage, when)
+
+
+def test_the_page_shows_a_stage_s_plots() -> None:
+    report = with_plots()
     jsonschema.validate(report, SCHEMA)
     page = _gate_html.page(report)
     assert "Throughput &lt;by ranks&gt;" in page
     assert page.count("<figure>") == 2
+    assert "matplotlib" not in page
