@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Optional
 
-from ansible_collections.gpuops.cluster.plugins.module_utils import _training_judge
+from ansible_collections.gpuops.cluster.plugins.module_utils import _training_judge, _training_verdict
 
 
 def training_verdict(
@@ -19,13 +19,13 @@ def training_verdict(
     straggler: float = 1.15,
 ) -> dict[str, Any]:
     if unready:
-        return _training_judge.blocked(unready)
+        return _training_verdict.blocked(unready)
     limits = _training_judge.Limits(float(efficiency), float(data_wait), float(straggler))
-    return _training_judge.judge(run, names, limits)
+    return _training_verdict.judge(run, names, limits)
 
 
 class FilterModule:
     """Filters documented beside this file."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
-        return {"training_unready": _training_judge.unready, "training_verdict": training_verdict}
+        return {"training_unready": _training_verdict.unready, "training_verdict": training_verdict}

@@ -10,13 +10,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpuops.cluster.plugins.module_utils import _report_plot
-from ansible_collections.gpuops.cluster.plugins.module_utils._training_judge import (
-    Limits,
-    blocked,
-    judge,
-    said,
-    unready,
-)
+from ansible_collections.gpuops.cluster.plugins.module_utils._training_judge import Limits
+from ansible_collections.gpuops.cluster.plugins.module_utils._training_verdict import blocked, judge, said, unready
 
 MODES = ("data_parallel", "sharded", "gradient_accumulation", "pipeline", "tensor_parallel")
 NAMES = {"n1": "n1.example.org", "n2": "n2.example.org"}
