@@ -116,7 +116,7 @@ def refuse_leaving(names: list[str], jobs: list[str]) -> None:
     if jobs:
         raise Refused(
             f"{', '.join(names)} would leave slurm.conf while jobs run there ({', '.join(jobs[:10])}). "
-            "Drain them and wait first"
+            "Drain and wait, as the playbook remove_nodes does"
         )
 
 

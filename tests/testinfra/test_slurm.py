@@ -11,14 +11,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 Host = Any
 PROJECT = Path(__file__).parents[2]
+OTHER_ROLES = [
+    f"site_{role}"
+    for role in (
+        *("ssh_trust", "host_tuning", "ethernet", "infiniband", "nvidia_driver", "cuda_toolkit"),
+        *("pytorch_env", "node_health", "nccl_tests", "monitoring"),
+    )
+]
 
 
-def play(*arguments: str, **variables: Any) -> subprocess.CompletedProcess[str]:
-    """The scenario's playbook once more, as a user re-runs it."""
-    command = ["ansible-playbook", "-i", "inventories/lab", "molecule/slurm/converge.yml", *arguments]
+def play(
+    *arguments: str, book: str = "molecule/slurm/converge.yml", **variables: Any
+) -> subprocess.CompletedProcess[str]:
+    """The scenario's playbook once more, as a user re-runs it; or another one with the scenario's variables."""
+    command = ["ansible-playbook", "-i", "inventories/lab", book, *arguments]
+    if book.startswith("playbooks/"):
+        scenario = yaml.safe_load((PROJECT / "molecule/slurm/converge.yml").read_text(encoding="utf-8"))
+        variables = {**scenario[0]["vars"], **variables}
     if variables:
         command += ["--extra-vars", json.dumps(variables)]
     environment = {**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
@@ -193,9 +206,116 @@ def test_a_new_partition_is_only_a_reload(ctl: Host) -> None:
     assert ctl.check_output("systemctl show -p ActiveEnterTimestamp --value slurmctld") == started
 
 
+def test_an_urgent_job_makes_room(ctl: Host) -> None:
+    job = ctl.check_output(
+        "su alice -c 'cd /tmp; sbatch --parsable -p main --gres=gpu:8 -N2 --mem=16 --wrap \"sleep 300\"'"
+    )
+    assert until(lambda: ctl.check_output(f"squeue -h -j {job} -o %T") == "RUNNING")
+    out = ctl.run("timeout 120 su alice -c 'srun -Q -p main -N1 --gres=gpu:8 --mem=16 --qos=urgent echo ran'")
+    assert "ran" in out.stdout, out.stderr
+    assert "Restarts=1" in ctl.check_output(f"scontrol show job {job}"), "it went back to the queue"
+
+
+def test_logs_go_on_after_their_rotation(ctl: Host, n1: Host) -> None:
+    for host, daemon in ((ctl, "slurmctld"), (ctl, "slurmdbd"), (n1, "slurmd")):
+        wait = f"for i in $(seq 30); do [ -e /var/log/slurm/{daemon}.log ] && exit; sleep 1; done; exit 1"
+        host.check_output(f"logrotate --force /etc/logrotate.d/{daemon}")
+        assert host.run(wait).rc == 0, f"{daemon} writes to the file that was rotated away"
+
+
+def test_a_new_munge_key_costs_no_job(ctl: Host, connect: Callable[[str], Host]) -> None:
+    before = ctl.file("/etc/munge/munge.key").sha256sum
+    refused = play("--limit", "n1,ctl", slurm_munge_key_rotate=True)
+    assert refused.returncode != 0 and "n2: not in this run, and would be locked out" in refused.stdout + refused.stderr
+    assert ctl.file("/etc/munge/munge.key").sha256sum == before
+    # Jobs are handed in all the time.
+    ctl.check_output("rm -f /tmp/stop /tmp/jobs")
+    submit = "sbatch --parsable -p main -N2 --mem=16 -o /dev/null --wrap true; sleep 1"
+    ctl.check_output(
+        f"nohup sh -c 'while [ ! -e /tmp/stop ]; do {submit}; done' >/tmp/jobs 2>/tmp/refused </dev/null &"
+    )
+    run = play(slurm_munge_key_rotate=True)
+    ctl.check_output("touch /tmp/stop")
+    assert run.returncode == 0, run.stdout + run.stderr
+    sums = {connect(name).file("/etc/munge/munge.key").sha256sum for name in ("ctl", "n1", "n2")}
+    assert len(sums) == 1 and before not in sums
+    jobs = ctl.check_output("cat /tmp/jobs").split()
+    assert len(jobs) > 2
+    assert until(lambda: not ctl.check_output("squeue -h"), 120), ctl.check_output("squeue")
+    asked = f"sacct -nPX -j {','.join(jobs)} -o JobID,State"
+
+    def lost() -> list[str]:
+        return [line for line in ctl.check_output(asked).split() if not line.endswith("|COMPLETED")]
+
+    # A message of the very moment may be refused by the other key: at most the job that it was about notices.
+    assert until(lambda: len(lost()) <= 1), lost()
+    assert_idle(ctl)
+
+
+def test_a_stale_munge_key_and_wrong_figures_are_repaired(ctl: Host, n2: Host) -> None:
+    right = ctl.file("/etc/slurm/slurm.conf").sha256sum
+    n2.check_output("head -c 1024 /dev/urandom >/tmp/key; cat /tmp/key >/etc/munge/munge.key; systemctl restart munge")
+    ctl.check_output(
+        "sed -i 's/ RealMemory=[0-9]*/ RealMemory=99999999/' /etc/slurm/slurm.conf; systemctl restart slurmctld"
+    )
+    assert until(lambda: "drain" in state(ctl, "n1"), 130), (
+        "slurmctld drains a node that has less memory than it should"
+    )
+    run = play()
+    said = run.stdout + run.stderr
+    assert run.returncode != 0 and "Low RealMemory" in said and "nodename=n1 state=resume" in said, (
+        "not green on drained nodes"
+    )
+    assert ctl.file("/etc/slurm/slurm.conf").sha256sum == right
+    assert n2.file("/etc/munge/munge.key").sha256sum == ctl.file("/etc/munge/munge.key").sha256sum
+    ctl.run("scontrol update nodename=n1 state=resume; scontrol update nodename=n2 state=resume")
+    assert_idle(ctl)
+
+
+def test_a_node_leaves_and_joins_while_the_other_works(ctl: Host, n1: Host) -> None:
+    partitions = [{"name": "main", "default": True}]
+    job = ctl.check_output("sbatch --parsable -p main -w n1 --mem=16 --wrap 'sleep 600'")
+    assert until(lambda: ctl.check_output(f"squeue -h -j {job} -o %T") == "RUNNING")
+    off = dict.fromkeys(OTHER_ROLES, False)
+    named = play(book="playbooks/remove_nodes.yml", remove_nodes="n2")
+    assert named.returncode != 0 and "to be changed first: n2" in named.stdout + named.stderr
+    records = ctl.check_output("sacct -nX -a -N n2 -S now-1days -o JobID").split()
+    n1.check_output("touch /root/before")
+    run = play(book="playbooks/remove_nodes.yml", remove_nodes="n2", slurm_partitions=partitions, **off)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert ctl.check_output("sinfo -h -N -o %N").split() == ["n1"]
+    assert set(records) <= set(ctl.check_output("sacct -nX -a -N n2 -S now-1days -o JobID").split()), (
+        "accounting is kept"
+    )
+    run = play(book="playbooks/add_nodes.yml", add_nodes="n2", slurm_partitions=partitions, **off)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert until(lambda: state(ctl, "n2") == "idle"), ctl.check_output("sinfo -N")
+    assert ctl.check_output(f"squeue -h -j {job} -o %T") == "RUNNING"
+    assert n1.check_output("find /etc /usr /opt /root -newer /root/before -type f ! -name before") == "", "untouched"
+
+
+def test_accounting_comes_back_from_its_backup(ctl: Host, tmp_path: Path) -> None:
+    job = ctl.check_output("sbatch --parsable -p main --mem=16 --wrap true")
+    assert until(lambda: "COMPLETED" in ctl.check_output(f"sacct -nPX -j {job} -o State"))
+    run = play(book="playbooks/backup.yml", slurm_backup_directory=str(tmp_path))
+    assert run.returncode == 0, run.stdout + run.stderr
+    (backup,) = tmp_path.iterdir()
+    assert backup.stat().st_mode & 0o77 == 0
+    ctl.check_output("systemctl stop slurmdbd; mariadb -e 'DROP DATABASE slurm_acct_db'")
+    later = ctl.check_output("sbatch --parsable -p main --mem=16 --wrap true")
+    run = play(book="playbooks/backup.yml", slurm_backup_directory=str(tmp_path), slurm_restore_file=str(backup))
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "COMPLETED" in ctl.check_output(f"sacct -nPX -j {job} -o State")
+    assert "vision" in ctl.check_output("sacctmgr -nP show account format=account")
+    assert until(lambda: "COMPLETED" in ctl.check_output(f"sacct -nPX -j {later} -o State")), "what happened meanwhile"
+
+
 def test_wrong_hosts_are_refused_before_anything_changes(ctl: Host) -> None:
     run = play("--limit", "ctl", slurm_partitions=[{"name": "main", "nodes": ["n1", "n9"]}])
     assert run.returncode != 0 and "slurm_partitions names n9" in run.stdout + run.stderr
     run = play("--limit", "n1", slurm_cgroup="v2")
     said = run.stdout + run.stderr
     assert run.returncode != 0 and "n1: Slurm" in said and "slurm_cgroup" in said
+    run = play("--limit", "ctl,n1", slurm_controllers=["ctl", "n1"])
+    said = run.stdout + run.stderr
+    assert run.returncode != 0 and "two controllers need a file system that both mount" in said
