@@ -88,15 +88,29 @@ def gres_counts(gres: list[dict[str, str]]) -> dict[str, int]:
     return counts
 
 
+def declared_gres(record: dict[str, Any]) -> list[str]:
+    """What was declared beside the GPUs that were seen, as name:count or name:type:count (local scratch)."""
+    text = str((record.get("options") or {}).get("Gres") or "")
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def gres_types(option: Any, records: Iterable[dict[str, Any]]) -> str:
+    """GresTypes with the names of everything declared."""
+    names = option if isinstance(option, list) else str(option or "").split(",")
+    declared = (word.partition(":")[0] for record in records for word in declared_gres(record))
+    return ",".join(dict.fromkeys(name for name in (*names, *declared) if name))
+
+
 def node_fields(record: dict[str, Any]) -> str:
     """A NodeName line without the name."""
     node = record["node"]
     fields = {"Sockets": node["sockets"], "CoresPerSocket": node["cores"], "ThreadsPerCore": node["threads"]}
     fields["RealMemory"] = node["real_memory"]
     counts = gres_counts(node["gres"])
-    if counts:
-        fields["Gres"] = ",".join(f"gpu:{kind}:{count}" for kind, count in counts.items())
-    fields.update(record.get("options") or {})
+    gres = [f"gpu:{kind}:{count}" for kind, count in counts.items()] + declared_gres(record)
+    if gres:
+        fields["Gres"] = ",".join(gres)
+    fields.update({key: value for key, value in (record.get("options") or {}).items() if key != "Gres"})
     return " ".join(f"{key}={value}" for key, value in fields.items())
 
 
@@ -114,10 +128,17 @@ def gres_lines(records: Iterable[dict[str, Any]]) -> list[str]:
     """gres.conf for the whole cluster; devices that differ only in their number share a line."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for record in records:
-        lines = tuple(_device_lines(record["node"]["gres"]))
+        lines = (*_device_lines(record["node"]["gres"]), *_counted_lines(declared_gres(record)))
         if lines:
             alike.setdefault(lines, []).append(record["node"]["name"])
     return [f"NodeName={hostlist(names)} {line}" for lines, names in alike.items() for line in lines]
+
+
+def _counted_lines(declared: list[str]) -> Iterable[str]:
+    """Lines of what has no device file: Slurm only counts it."""
+    for word in declared:
+        name, *kind, count = word.split(":")
+        yield " ".join([f"Name={name}", *(f"Type={each}" for each in kind), f"Count={count}", "Flags=CountOnly"])
 
 
 def _device_lines(gres: list[dict[str, str]]) -> Iterable[str]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,8 +21,10 @@ def files(params: dict[str, Any], state: dict[str, Any], version: str) -> dict[s
     records = list(state["nodes"].values())
     servers = [address(record) for record in state["databases"].values()]
     database = {"AccountingStorageHost": servers[0]} if servers else {}
+    options = {**database, **params["options"]}
+    types = conf.gres_types(options.get("GresTypes"), records)
     slurm = [
-        *conf.option_lines({**database, **params["options"]}, version),
+        *conf.option_lines({**options, "GresTypes": types}, version),
         *conf.controller_lines(list(state["controllers"].values())),
         "",
         *conf.node_lines(records),
@@ -35,7 +38,22 @@ def files(params: dict[str, Any], state: dict[str, Any], version: str) -> dict[s
     }
     if params["topology"].get("kind"):
         bodies["topology.conf"] = topology_lines(params["topology"], records)
+    if params.get("plugstack"):
+        bodies["plugstack.conf"] = params["plugstack"]
     return {name: conf.HEADER + "\n".join(lines) + "\n" for name, lines in bodies.items()}
+
+
+def neighbours(text: str) -> dict[str, str]:
+    """The switch at the other end of each interface, by its name (or address), from `lldpctl -f json0`."""
+    try:
+        interfaces = [entry for part in json.loads(text)["lldp"] for entry in part.get("interface", [])]
+        found = {}
+        for interface in interfaces:
+            chassis = interface["chassis"][0]
+            found[str(interface["name"])] = str((chassis.get("name") or chassis["id"])[0]["value"])
+        return found
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return {}
 
 
 def topology_lines(topology: dict[str, Any], records: Iterable[dict[str, Any]]) -> list[str]:

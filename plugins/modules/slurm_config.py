@@ -46,6 +46,11 @@ options:
       is written from each node's C(switch).
     type: dict
     default: {}
+  plugstack:
+    description: Lines of plugstack.conf, one for each SPANK plugin.
+    type: list
+    elements: str
+    default: []
   controllers:
     description: Inventory names of the controllers.
     type: list
@@ -127,26 +132,16 @@ version:
 
 import json
 import os
-import re
 import tempfile
 import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_conf as conf
+from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_daemon as daemon
 from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_scratch as scratch
 from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_state as states
 from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_topology as topology
-
-SBIN = ["/usr/sbin", "/usr/local/sbin", "/usr/local/bin"]
-
-
-def read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8") as handle:
-            return handle.read()
-    except FileNotFoundError:
-        return ""
 
 
 def write(module: AnsibleModule, path: str, text: str) -> None:
@@ -157,38 +152,11 @@ def write(module: AnsibleModule, path: str, text: str) -> None:
     module.atomic_move(temporary, path)
 
 
-def installed(module: AnsibleModule) -> tuple[str, str]:
-    program = module.get_bin_path("slurmctld", opt_dirs=SBIN) or ""
-    match = re.search(r"\d+\.\d+\S*", module.run_command([program, "-V"])[1]) if program else None
-    return program, match.group(0) if match else ""
-
-
-def running(module: AnsibleModule) -> tuple[int, bool]:
-    """Epoch of slurmctld's start (0 when it does not run) and whether it holds the file that lies on disk."""
-    systemctl = module.get_bin_path("systemctl")
-    if not systemctl:
-        return 0, True
-    pid = module.run_command([systemctl, "show", "-p", "MainPID", "--value", "slurmctld"])[1].strip()
-    stat, boot = read(f"/proc/{pid}/stat"), re.search(r"^btime (\d+)$", read("/proc/stat"), re.MULTILINE)
-    if not stat or not boot:
-        return 0, True
-    ticks = int(stat.rpartition(")")[2].split()[19])
-    hash_line = re.search(r"^HASH_VAL\s*=\s*(.+)$", module.run_command(["scontrol", "show", "config"])[1], re.MULTILINE)
-    same = hash_line is None or hash_line.group(1).strip() == "Match"
-    return int(boot.group(1)) + ticks // os.sysconf("SC_CLK_TCK"), same
-
-
-def jobs(module: AnsibleModule, nodes: list[str]) -> list[str]:
-    """Ids of the jobs on these nodes, or of all when none is named."""
-    code, out, _err = module.run_command(["squeue", "-h", "-o", "%i", *(["-w", ",".join(nodes)] if nodes else [])])
-    return out.split() if code == 0 else []
-
-
 def apply(module: AnsibleModule, program: str, version: str) -> dict[str, Any]:
     """Everything that needs slurmctld to be installed."""
     directory = module.params["directory"]
     states.refuse_skew(version, module.params["hosts"])
-    old_state = json.loads(read(f"{directory}/nodes.json") or json.dumps(states.empty()))
+    old_state = json.loads(daemon.read(f"{directory}/nodes.json") or json.dumps(states.empty()))
     state, notes = states.merge(
         old_state,
         module.params["hosts"],
@@ -198,18 +166,20 @@ def apply(module: AnsibleModule, program: str, version: str) -> dict[str, Any]:
         removal_allowed=module.params["removal_allowed"],
     )
     leaving = states.leaving(old_state, state)
-    states.refuse_leaving(leaving, jobs(module, leaving) if leaving else [])
+    states.refuse_leaving(leaving, daemon.jobs(module, leaving) if leaving else [])
     try:
         files = topology.files(module.params, state, version)
     except ValueError as error:
         raise states.Refused(str(error)) from error
-    old = {name: read(f"{directory}/{name}") for name in files}
+    if conf.HEADER in daemon.read(f"{directory}/plugstack.conf"):
+        files.setdefault("plugstack.conf", conf.HEADER)  # plugins that are wanted no more
+    old = {name: daemon.read(f"{directory}/{name}") for name in files}
     differing = [name for name in files if files[name] != old[name]]
-    states.refuse_rename(conf.parse(files["slurm.conf"]), read)
+    states.refuse_rename(conf.parse(files["slurm.conf"]), daemon.read)
     if differing and old["slurm.conf"]:
         keys = states.changed_keys(old["slurm.conf"], files["slurm.conf"])
         if keys & set(states.UNMOVABLE):
-            states.refuse_moves(old["slurm.conf"], files["slurm.conf"], len(jobs(module, [])))
+            states.refuse_moves(old["slurm.conf"], files["slurm.conf"], len(daemon.jobs(module, [])))
         cgroup_changed = "cgroup.conf" in differing
         states.mark(old_state, state, keys=keys, cgroup_changed=cgroup_changed, version=version, now=int(time.time()))
     if differing:
@@ -217,7 +187,7 @@ def apply(module: AnsibleModule, program: str, version: str) -> dict[str, Any]:
         if words:
             raise states.Refused(f"slurmctld {version} refuses the new configuration, nothing was changed:\n{words}")
     files["nodes.json"] = json.dumps(state, indent=1) + "\n"
-    old["nodes.json"] = read(f"{directory}/nodes.json")
+    old["nodes.json"] = daemon.read(f"{directory}/nodes.json")
     differing = [name for name in files if files[name] != old[name]]
     if not module.check_mode:
         for name in differing:
@@ -227,7 +197,7 @@ def apply(module: AnsibleModule, program: str, version: str) -> dict[str, Any]:
 
 def report(module: AnsibleModule, version: str, done: dict[str, Any]) -> dict[str, Any]:
     state = done["state"]
-    start, same = running(module)
+    start, same = daemon.running(module)
     needs = "none"
     if start:
         needs = (
@@ -276,6 +246,7 @@ def main() -> None:
             "cgroup": {"type": "dict", "default": {}},
             "partitions": {"type": "list", "elements": "dict", "required": True},
             "topology": {"type": "dict", "default": {}},
+            "plugstack": {"type": "list", "elements": "str", "default": []},
             "controllers": {"type": "list", "elements": "str", "required": True},
             "databases": {"type": "list", "elements": "str", "default": []},
             "nodes": {"type": "list", "elements": "str", "required": True},
@@ -285,7 +256,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    program, version = installed(module)
+    program, version = daemon.installed(module)
     if not version and module.check_mode:
         empty: dict[str, Any] = {"servers": [], "nodes": {}, "missing": [], "notes": [], "files": {}}
         module.exit_json(changed=True, action="none", version="", **empty)

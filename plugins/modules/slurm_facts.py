@@ -26,12 +26,11 @@ attributes:
     support: none
 options:
   gpu:
-    description: The fact C(ansible_facts.gpu) of this host.
+    description: The fact C(ansible_facts.gpu).
     type: dict
     default: {}
   gpu_types:
-    description: >-
-      Types for product names where the derived one is not wanted, such as V({"NVIDIA A100-SXM4-40GB":"a100_40g"}).
+    description: Types by product name where the derived one is not wanted.
     type: dict
     default: {}
   memory_reserve_percent:
@@ -48,6 +47,9 @@ options:
     type: float
   state_directory:
     description: slurmctld's directory, whose file system and owner are named in C(state).
+    type: path
+  spool_directory:
+    description: slurmd's directory, whose file system is named in C(spool).
     type: path
   texts:
     description: Files whose text is returned, so that no task is needed for those that are as they should be.
@@ -83,7 +85,9 @@ ansible_facts:
         texts: {/etc/logrotate.d/slurmd: Text of the file (empty where there is none)}
         running: [munge, slurmd]
         clock_offset: 0.4
-        state: {filesystem: nfs4, owner: slurm}
+        switches: {eth0: leaf1}
+        state: {filesystem: nfs4, options: "rw,hard", owner: slurm}
+        spool: {filesystem: ext4, options: "rw,relatime", owner: slurm}
         node:
           name: n1
           cpus: 112
@@ -108,19 +112,13 @@ import time
 from typing import Any, Optional
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_host as host
 from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_node as node_model
+from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_topology as network
 
 DAEMONS = ("slurmctld", "slurmdbd", "slurmd")
 UNITS = ("munge", "mariadb", *DAEMONS)
 UID = 64030  # Debian's and Ubuntu's fixed number of the user slurm
-
-
-def read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as handle:
-            return handle.read()
-    except OSError:
-        return ""
 
 
 def sha256(path: str) -> str:
@@ -150,21 +148,6 @@ def versions(module: AnsibleModule) -> dict[str, str]:
     return found
 
 
-def cgroup() -> dict[str, Any]:
-    """Hierarchy as Slurm sees it: v2 wants every controller in the unified tree, v1 wants them outside of it."""
-    v1, v2, places = False, False, []
-    for line in read("/proc/self/mounts").splitlines():
-        _device, path, kind, options = line.split(" ")[:4]
-        if kind == "cgroup" and {"memory", "devices", "cpuset", "freezer"} & set(options.split(",")):
-            v1 = True
-            places.append(path)
-        elif kind == "cgroup2" and path == "/sys/fs/cgroup":
-            v2 = True
-            places.append(path)
-    hierarchy = "v1" if v1 else "v2" if v2 else "none"
-    return {"hierarchy": hierarchy, "writable": bool(places) and all(os.access(path, os.W_OK) for path in places)}
-
-
 def user(problems: list[str]) -> Optional[dict[str, int]]:
     try:
         entry = pwd.getpwnam("slurm")
@@ -178,10 +161,10 @@ def user(problems: list[str]) -> Optional[dict[str, int]]:
 
 def started(daemon: str) -> int:
     """Epoch at which the daemon started, 0 when it does not run."""
-    boot = re.search(r"^btime (\d+)$", read("/proc/stat"), re.MULTILINE)
+    boot = re.search(r"^btime (\d+)$", host.read("/proc/stat"), re.MULTILINE)
     times = []
     for path in glob.glob("/proc/[0-9]*/stat"):
-        text = read(path)
+        text = host.read(path)
         name, _paren, rest = text.partition("(")[2].rpartition(")")
         if name == daemon and boot and rest.split()[1] == "1":
             times.append(int(boot.group(1)) + int(rest.split()[19]) // os.sysconf("SC_CLK_TCK"))
@@ -200,29 +183,6 @@ def running(module: AnsibleModule) -> list[str]:
     return [unit for unit in UNITS if f"{unit}.service" in good]
 
 
-def directory(path: str) -> dict[str, str]:
-    """Type of the file system that a directory lies on, or will lie on, and its owner (empty without one)."""
-    best, kind = "", ""
-    for line in read("/proc/self/mounts").splitlines():
-        _device, place, this = line.split(" ")[:3]
-        if f"{path}/".startswith(place.rstrip("/") + "/") and len(place) >= len(best):
-            best, kind = place, this
-    owner = ""
-    with contextlib.suppress(OSError, KeyError):
-        owner = pwd.getpwuid(os.stat(path).st_uid).pw_name
-    return {"filesystem": kind, "owner": owner}
-
-
-def placement() -> dict[int, tuple[int, int]]:
-    """Each CPU's (package, core) as the kernel numbers them."""
-    found = {}
-    for path in glob.glob("/sys/devices/system/cpu/cpu[0-9]*/topology"):
-        package, core = read(f"{path}/physical_package_id").strip(), read(f"{path}/core_id").strip()
-        if package.lstrip("-").isdigit() and core.isdigit():
-            found[int(re.sub(r"\D", "", path.split("/")[-2]))] = (int(package), int(core))
-    return found
-
-
 def topology(module: AnsibleModule, problems: list[str]) -> dict[str, int]:
     slurmd = module.get_bin_path("slurmd", opt_dirs=["/usr/sbin", "/usr/local/sbin"])
     try:
@@ -232,10 +192,16 @@ def topology(module: AnsibleModule, problems: list[str]) -> dict[str, int]:
             if code == 0:
                 return node_model.parse_slurmd(out)
         lscpu = module.run_command(["lscpu", "-p=CPU,CORE,SOCKET"])[1]
-        return node_model.parse_lscpu(lscpu, read("/proc/meminfo"))
+        return node_model.parse_lscpu(lscpu, host.read("/proc/meminfo"))
     except ValueError as error:
         problems.append(str(error))
         return {}
+
+
+def neighbours(module: AnsibleModule) -> dict[str, str]:
+    """Switches that lldpd has heard of, by interface."""
+    lldpctl = module.get_bin_path("lldpctl")
+    return network.neighbours(module.run_command([lldpctl, "-f", "json0"])[1]) if lldpctl else {}
 
 
 def describe(module: AnsibleModule, problems: list[str]) -> dict[str, Any]:
@@ -243,9 +209,9 @@ def describe(module: AnsibleModule, problems: list[str]) -> dict[str, Any]:
     entries = node_model.node_gres(
         gpu,
         types=module.params["gpu_types"],
-        placement=placement(),
+        placement=host.placement(),
         cores=shape.get("sockets", 0) * shape.get("cores", 0),
-        mig_files=node_model.parse_mig_minors(read("/proc/driver/nvidia-caps/mig-minors")),
+        mig_files=node_model.parse_mig_minors(host.read("/proc/driver/nvidia-caps/mig-minors")),
     )
     complete, note = node_model.gpu_notes(gpu, entries)
     memory = node_model.usable_memory(shape.pop("memory_mib", 0), module.params["memory_reserve_percent"])
@@ -263,25 +229,29 @@ def main() -> None:
             "packages": {"type": "list", "elements": "str", "default": []},
             "control_time": {"type": "float"},
             "state_directory": {"type": "path"},
+            "spool_directory": {"type": "path"},
             "texts": {"type": "list", "elements": "path", "default": []},
         },
         supports_check_mode=True,
     )
-    sent, state_directory = module.params["control_time"], module.params["state_directory"]
+    sent = module.params["control_time"]
+    state, spool = module.params["state_directory"], module.params["spool_directory"]
     offset = round(time.time() - sent, 1) if sent else 0.0
     problems: list[str] = []
     facts = {
         "versions": versions(module),
-        "cgroup": cgroup(),
+        "cgroup": host.cgroup(),
         "user": user(problems),
         "munge_key": sha256("/etc/munge/munge.key"),
         "missing_packages": missing(module),
         "package_index": bool(glob.glob("/var/lib/apt/lists/*_Packages*")),
         "slurmd_started": started("slurmd"),
-        "texts": {path: read(path) for path in module.params["texts"]},
+        "texts": {path: host.read(path) for path in module.params["texts"]},
         "running": running(module),
         "clock_offset": offset,
-        "state": directory(os.path.realpath(state_directory)) if state_directory else {},
+        "switches": neighbours(module),
+        "state": host.directory(os.path.realpath(state)) if state else {},
+        "spool": host.directory(os.path.realpath(spool)) if spool else {},
         "node": describe(module, problems),
         "problems": problems,
     }

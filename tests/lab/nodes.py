@@ -22,6 +22,8 @@ PATIENCE = 300  # seconds for a host to boot, on a machine that is busy with oth
 # A privileged host sees this machine's devices. They are not its own: going through all of them at boot is left out.
 MASKED = ("systemd-udev-trigger.service", "e2scrub_reap.service")
 ARTIFACTS = "/srv/gpuops-lab"
+SHARED = "/srv/gpuops-shared"  # one directory of all hosts, as a file server's would be
+SMALL = "/srv/gpuops-small"  # a disk that is soon full
 CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 CA_IN_NODE = "/usr/local/lib/gpuops-lab/ca-certificates.crt"
 # What a container runtime withholds from root but real servers have: device files, ping, ssh's audit records.
@@ -72,6 +74,7 @@ def run_words(lab: Lab, state: State, host: str, network_name: str, extra: list[
     for unit in MASKED:
         words += ["-v", f"/dev/null:/etc/systemd/system/{unit}:ro"]
     words += ["--shm-size", "2g", "-v", f"{lab.cache}/artifacts:{ARTIFACTS}:ro"]
+    words += ["-v", f"{lab.directory}/shared:{SHARED}", "--tmpfs", f"{SMALL}:rw,size=16m,mode=0755"]
     if CA_BUNDLE.exists():
         words += ["-v", f"{CA_BUNDLE.resolve()}:{CA_IN_NODE}:ro"]
     return [*words, *extra, state.image]
@@ -81,6 +84,7 @@ def create(podman: Podman, lab: Lab, state: State, host: str) -> list[list[str]]
     """Create one host; returns the commands that its simulated hardware wants run inside."""
     directory = lab.directory / host
     directory.mkdir(parents=True, exist_ok=True)
+    (lab.directory / "shared").mkdir(exist_ok=True)
     extra: list[str] = []
     setup: list[list[str]] = []
     if host != "ctl" and state.options.gpus != "none":

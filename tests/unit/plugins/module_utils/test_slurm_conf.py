@@ -97,6 +97,18 @@ def test_devices_with_links_or_several_files_stand_alone() -> None:
     ]
 
 
+def test_declared_gres_stand_beside_the_gpus_and_are_only_counted() -> None:
+    one = record("n1", gpus=1, options={"Features": "nvme", "Gres": "scratch:3500G, licence:matlab:2"})
+    (line,) = conf.node_lines([one])
+    assert "Gres=gpu:h100:1,scratch:3500G,licence:matlab:2 Features=nvme" in line
+    assert conf.gres_lines([one])[1:] == [
+        "NodeName=n1 Name=scratch Count=3500G Flags=CountOnly",
+        "NodeName=n1 Name=licence Type=matlab Count=2 Flags=CountOnly",
+    ]
+    assert conf.gres_types("gpu", [one, record("n2")]) == "gpu,scratch,licence"
+    assert conf.gres_types(["gpu", "mps"], []) == "gpu,mps"
+
+
 def test_nodes_in_two_partitions_have_one_nodename_line() -> None:
     records = {"10.0.0.1": record("n1"), "10.0.0.2": record("n2")}
     partitions: list[dict[str, Any]] = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -80,6 +81,32 @@ def seconds(count: int) -> float:
     text = topology.files(params, state, "24.11.5")["slurm.conf"]
     assert states.changed_keys(text, text.replace("g7 ", "g07 ")) >= {"nodename"}
     return time.process_time() - began
+
+
+def test_switches_that_lldpd_has_heard_of() -> None:
+    heard = {
+        "lldp": [
+            {
+                "interface": [
+                    {
+                        "name": "eth0",
+                        "chassis": [{"id": [{"type": "mac", "value": "aa:bb"}], "name": [{"value": "leaf1"}]}],
+                    },
+                    {"name": "ib0", "chassis": [{"id": [{"type": "mac", "value": "cc:dd"}]}]},
+                ]
+            }
+        ]
+    }
+    assert topology.neighbours(json.dumps(heard)) == {"eth0": "leaf1", "ib0": "cc:dd"}
+    assert topology.neighbours('{"lldp": [{}]}') == topology.neighbours("") == topology.neighbours("[]") == {}
+
+
+def test_plugins_have_a_file_only_when_there_are_any() -> None:
+    params: dict[str, Any] = {"options": {}, "cgroup": {}, "partitions": [], "topology": {}, "plugstack": []}
+    assert "plugstack.conf" not in topology.files(params, states.empty(), "22.05")
+    params["plugstack"] = ["required pyxis.so", "optional other.so"]
+    written = topology.files(params, states.empty(), "22.05")["plugstack.conf"]
+    assert written == conf.HEADER + "required pyxis.so\noptional other.so\n"
 
 
 def test_ten_thousand_nodes_take_less_than_five_seconds_and_grow_evenly() -> None:

@@ -1,0 +1,303 @@
+"""A running cluster with two controllers and a login node: what breaks, who may log in, nodes that leave and join."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+Host = Any
+PROJECT = Path(__file__).parents[2]
+SCENARIO = PROJECT / "molecule/slurm_day_two/converge.yml"
+SITE = ("ssh_trust", "slurm", "nccl_tests")
+OTHERS = (
+    *("host_tuning", "ethernet", "infiniband", "nvidia_driver", "cuda_toolkit"),
+    *("pytorch_env", "node_health", "monitoring"),
+)
+
+
+def play(book: str = str(SCENARIO), *arguments: str, **variables: Any) -> subprocess.CompletedProcess[str]:
+    """A playbook of the collection with the scenario's variables, as a user calls it."""
+    given: dict[str, Any] = {}
+    if book != str(SCENARIO):
+        given = {f"site_{role}": False for role in OTHERS} | yaml.safe_load(SCENARIO.read_text(encoding="utf-8"))[1][
+            "vars"
+        ]
+        book = f"playbooks/{book}.yml"
+    command = ["ansible-playbook", "-i", "inventories/lab", book, "-e", json.dumps({**given, **variables}), *arguments]
+    environment = {**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
+    return subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
+
+
+def until(question: Callable[[], Any], seconds: float = 180.0) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (answer := question()) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    return answer
+
+
+def state(host: Host, job: str) -> str:
+    return str(host.run(f"squeue -h -j {job} -o %T").stdout.strip())
+
+
+@pytest.fixture(scope="module")
+def n3(connect: Callable[[str], Host]) -> Host:
+    return connect("n3")
+
+
+@pytest.fixture(scope="module")
+def n4(connect: Callable[[str], Host]) -> Host:
+    return connect("n4")
+
+
+@pytest.fixture(scope="module")
+def n5(connect: Callable[[str], Host]) -> Host:
+    return connect("n5")
+
+
+@pytest.fixture(autouse=True)
+def _quiet(n4: Host) -> Iterator[None]:
+    yield
+    n4.run("scancel --state=PENDING --partition=main; scancel --state=RUNNING --partition=main")
+    assert until(lambda: n4.run("squeue -h").stdout == "")
+
+
+def test_a_login_node_is_a_client_and_no_more(n4: Host) -> None:
+    assert not n4.package("slurmd").is_installed and not n4.package("slurmctld").is_installed
+    out = n4.check_output("su alice -c 'cd /tmp; srun -Q -N2 --mem=16 --gres=gpu:4 hostname'")
+    assert sorted(out.split()) == ["n1", "n2"]
+
+
+def test_jobs_ask_for_local_disks_and_features(n4: Host) -> None:
+    ask = "srun -Q -N1 --mem=16 --immediate=60 -C nvme --gres=gpu:1,scratch:{} echo ran"
+    assert n4.check_output(ask.format("60G")) == "ran"
+    assert n4.run(ask.format("101G")).rc != 0
+
+
+def test_a_second_user_s_share_is_counted(n4: Host) -> None:
+    n4.check_output("su alice -c 'cd /tmp; srun -Q -N2 --mem=16 --gres=gpu:4 sleep 5'")
+    shares = "sshare -nP -A vision -u alice -o User,RawUsage"
+    assert until(lambda: int(n4.check_output(shares).partition("alice|")[2] or 0) > 0), n4.check_output("sshare -a")
+
+
+def test_plugins_of_slurm_are_loaded_on_nodes(n1: Host, n4: Host) -> None:
+    assert n4.check_output("srun -Q -w n1 --mem=16 sh -c 'echo $GPUOPS_SPANK'") == "by-plugstack"
+    assert n1.package("hwloc-nox").is_installed and n4.package("hwloc-nox").is_installed
+    assert not n1.file("/etc/slurm/plugstack.conf").exists, "it comes from the controller"
+
+
+def test_gpus_of_others_do_not_open(n4: Host) -> None:
+    ask = "for i in 0 1 2 3; do { : </dev/nvidia\\$i; } 2>&1; done"
+    out = n4.check_output(f"su alice -c 'cd /tmp; srun -Q -w n1 -n1 --mem=16 --gres=gpu:1 bash -c \"{ask}\"'")
+    assert out.count("Operation not permitted") == 3, out
+
+
+def test_the_second_controller_takes_over_and_jobs_survive(ctl: Host, n3: Host, n4: Host) -> None:
+    assert "ctl is UP" in n4.check_output("scontrol ping") and "n3 is UP" in n4.check_output("scontrol ping")
+    job = n4.check_output("cd /tmp; sbatch --parsable -w n1 --mem=16 --wrap 'sleep 900'")
+    assert until(lambda: state(n4, job) == "RUNNING")
+    saved = int(n3.check_output("date +%s"))
+    assert until(lambda: int(n3.check_output("stat -c %Y /srv/gpuops-shared/slurmctld/job_state")) > saved)
+    ctl.check_output("systemctl kill -s KILL slurmctld; systemctl stop slurmctld")
+    assert until(lambda: state(n4, job) == "RUNNING"), n4.run("scontrol ping").stdout
+    assert "ctl is DOWN" in n4.check_output("scontrol ping")
+    meanwhile = n4.check_output("cd /tmp; sbatch --parsable --mem=16 --wrap true")
+    assert until(lambda: state(n4, meanwhile) in ("", "COMPLETED")), n4.run(f"scontrol show job {meanwhile}").stdout
+
+    run = play()
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "ctl is UP" in ctl.check_output("scontrol ping")
+    assert state(ctl, job) == "RUNNING"
+    assert until(lambda: ctl.check_output(f"sacct -nPX -j {meanwhile} -o State") == "COMPLETED"), "its record is lost"
+    run = play()
+    assert run.returncode == 0 and "changed=0" in run.stdout and "changed: slurm" not in run.stdout, run.stdout
+
+
+def test_two_controllers_on_two_disks_are_refused(n3: Host) -> None:
+    n3.check_output("install -d -o slurm /var/lib/slurm/apart; mkdir -p /srv/apart; systemctl stop slurmctld")
+    variables = yaml.safe_load(SCENARIO.read_text(encoding="utf-8"))[1]["vars"]
+    refused = play(**{**variables, "slurm_state_shared": False})
+    assert refused.returncode != 0 and "two controllers need a file system that both mount" in refused.stdout
+    run = play()
+    assert run.returncode == 0 and n3.service("slurmctld").is_running, run.stdout
+
+
+def test_only_users_with_a_job_get_in(n4: Host, n1: Host, connect: Callable[[str], Host]) -> None:
+    config = os.path.dirname(connect("n1").backend.ssh_config) + "/ssh_config"
+
+    def login(user: str, command: str = "true") -> subprocess.CompletedProcess[str]:
+        words = ["ssh", "-F", config, "-l", user, "n1", command]
+        return subprocess.run(words, capture_output=True, text=True, check=False)
+
+    assert login("root").returncode == 0 and login("ops").returncode == 0, "whoever keeps the node going gets in"
+    out = login("alice")
+    assert out.returncode != 0 and "no active jobs" in out.stdout + out.stderr, out.stderr
+    job = n4.check_output("su alice -c \"cd /tmp; sbatch --parsable -w n1 --mem=64 --gres=gpu:1 --wrap 'sleep 600'\"")
+    assert until(lambda: state(n4, job) == "RUNNING")
+    inside = login("alice", "cat /proc/self/cgroup; for i in 0 1 2 3; do { : </dev/nvidia$i; } 2>&1; done; true")
+    assert inside.returncode == 0, inside.stderr
+    assert f"job_{job}/" in inside.stdout, "the login belongs to the job"
+    assert inside.stdout.count("Operation not permitted") == 3, "and has the job's GPU alone"
+
+    variables = yaml.safe_load(SCENARIO.read_text(encoding="utf-8"))[1]["vars"]
+    n4.check_output(f"scancel {job}")
+    run = play("--limit", "n1", **{**variables, "slurm_pam_adopt": False})
+    assert run.returncode == 0 and login("alice").returncode == 0, "and back"
+    run = play("--limit", "n1")
+    assert run.returncode == 0 and login("alice").returncode != 0
+
+
+def test_killed_daemons_lose_no_job(ctl: Host, n4: Host) -> None:
+    submit = "cd /tmp; for i in $(seq 20); do sbatch --parsable -n1 --mem=16 -o /dev/null --wrap 'sleep 2'; done"
+    jobs = n4.check_output(submit).split()
+    saved = int(ctl.check_output("date +%s"))
+    assert until(lambda: int(ctl.check_output("stat -c %Y /srv/gpuops-shared/slurmctld/job_state")) > saved)
+    ctl.check_output("systemctl kill -s KILL mariadb slurmdbd slurmctld; systemctl stop mariadb slurmdbd slurmctld")
+    run = play()
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert until(lambda: n4.run("squeue -h").stdout == "", 300), n4.run("squeue").stdout
+    asked = f"sacct -nPX -j {','.join(jobs)} -o JobID,State"
+    wanted = {f"{job}|COMPLETED" for job in jobs}
+    assert until(lambda: set(n4.check_output(asked).split()) == wanted), n4.check_output(asked)
+
+
+def test_a_stale_munge_key_and_wrong_figures_are_repaired(ctl: Host, n2: Host, n4: Host) -> None:
+    right = ctl.file("/etc/slurm/slurm.conf").sha256sum
+    n2.check_output("head -c 1024 /dev/urandom >/tmp/key; cat /tmp/key >/etc/munge/munge.key; systemctl restart munge")
+    ctl.check_output("sed -i 's/ RealMemory=[0-9]*/ RealMemory=99999999/' /etc/slurm/slurm.conf")
+    ctl.check_output("systemctl restart slurmctld")
+    reason = "sinfo -h -N -n n1 -o '%T %E'"
+    assert until(lambda: "Low RealMemory" in n4.check_output(reason)), n4.check_output(reason)
+    run = play()
+    said = run.stdout + run.stderr
+    assert run.returncode != 0 and "Low RealMemory" in said and "nodename=n1 state=resume" in said, said
+    assert ctl.file("/etc/slurm/slurm.conf").sha256sum == right
+    assert n2.file("/etc/munge/munge.key").sha256sum == ctl.file("/etc/munge/munge.key").sha256sum
+    ctl.run("scontrol update nodename=n1 state=resume; scontrol update nodename=n2 state=resume")
+    run = play()
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.fixture
+def ten_minutes_ahead(n2: Host) -> Iterator[None]:
+    """Every new program on n2 sees a clock that is ten minutes ahead; a container's own clock is the machine's."""
+    n2.check_output(
+        "DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends libfaketime >/dev/null"
+    )
+    library = n2.check_output("find /usr/lib -name libfaketime.so.1")
+    n2.check_output(f"echo +10m >/etc/faketimerc; echo {library} >/etc/ld.so.preload")
+    yield
+    n2.check_output("rm /etc/ld.so.preload /etc/faketimerc")
+
+
+@pytest.mark.usefixtures("ten_minutes_ahead")
+def test_a_clock_that_is_off_is_refused(ctl: Host, n2: Host) -> None:
+    assert int(n2.check_output("date +%s")) - int(ctl.check_output("date +%s")) > 500
+    for limit in ("n2", "ctl,n2"):
+        run = play("--limit", limit)
+        said = run.stdout + run.stderr
+        assert run.returncode != 0 and "n2: its clock is 6" in said and "seconds ahead of" in said, said
+
+
+def test_a_host_name_with_a_domain_is_the_same_node(n2: Host, n4: Host) -> None:
+    n2.check_output("hostnamectl set-hostname n2.cluster.example; systemctl restart slurmd")
+    run = play("--limit", "n2,ctl")
+    n2.check_output("hostnamectl set-hostname n2")
+    assert run.returncode == 0 and "changed: slurm" not in run.stdout, run.stdout + run.stderr
+    assert n4.check_output("sinfo -h -N -n n2 -o %T") == "idle"
+
+
+def test_a_lost_gpu_makes_no_smaller_node(ctl: Host, n2: Host) -> None:
+    lab = os.environ.get("GPUOPS_LAB_NAME", "lab")
+    before = ctl.file("/etc/slurm/slurm.conf").sha256sum
+    fault = ["./run", "lab", "fault", "--name", lab, "n2"]
+    subprocess.run([*fault, "gpu_missing=1"], cwd=PROJECT, check=True, capture_output=True)
+    run = play("--limit", "n2,ctl")
+    subprocess.run([*fault, "--clear"], cwd=PROJECT, check=True, capture_output=True)
+    assert "slurm.conf keeps the 4 GPUs that were seen before" in run.stdout, run.stdout + run.stderr
+    assert ctl.file("/etc/slurm/slurm.conf").sha256sum == before
+
+
+@pytest.fixture
+def full_spool(n2: Host) -> Iterator[None]:
+    """slurmd's directory on n2 lies on a small disk that is full."""
+    spool, small = "/var/lib/slurm/slurmd", "/srv/gpuops-small/slurmd"
+    n2.check_output(
+        f"systemctl stop slurmd; mv {spool} {spool}.real; cp -a {spool}.real {small}; ln -s {small} {spool}"
+    )
+    n2.check_output("systemctl start slurmd; dd if=/dev/zero of=/srv/gpuops-small/fill bs=64k 2>/dev/null; true")
+    yield
+    n2.check_output(
+        f"systemctl stop slurmd; rm -rf {spool} /srv/gpuops-small/*; mv {spool}.real {spool}; systemctl start slurmd"
+    )
+
+
+@pytest.mark.usefixtures("full_spool")
+def test_a_full_spool_disk_costs_the_node_and_not_the_job(ctl: Host, n2: Host, n4: Host) -> None:
+    assert until(lambda: n4.check_output("sinfo -h -N -n n2 -o %T") == "idle")
+    job = n4.check_output("cd /tmp; sbatch --parsable -w n2 -n1 --mem=16 -o /dev/null --wrap 'true'")
+    assert until(lambda: "drain" in n4.check_output("sinfo -h -N -n n2 -o %T")), n4.run(
+        f"scontrol show job {job}"
+    ).stdout
+    shown = n4.check_output(f"scontrol --oneliner show job {job}")
+    assert "JobState=PENDING" in shown, shown
+    run = play("--limit", "n2,ctl")
+    assert "n2 is drained" in run.stdout, run.stdout
+    n2.check_output("rm /srv/gpuops-small/fill")
+    ctl.check_output(
+        f"scontrol update nodename=n2 state=resume; scontrol release {job}; scontrol update jobid={job} starttime=now"
+    )
+    assert until(lambda: n4.check_output(f"sacct -nPX -j {job} -o State").split()[-1:] == ["COMPLETED"])
+
+
+def test_a_node_leaves_while_the_others_work(ctl: Host, n1: Host, n2: Host, n4: Host) -> None:
+    job = n4.check_output("cd /tmp; sbatch --parsable -w n1 --mem=16 --wrap 'sleep 900'")
+    n4.check_output("srun -Q -w n2 --mem=16 true")
+    assert until(lambda: state(n4, job) == "RUNNING")
+    records = n4.check_output("sacct -nX -a -N n2 -S now-1days -o JobID").split()
+    assert records
+    strict = "ssh -o BatchMode=yes -o StrictHostKeyChecking=yes -o UserKnownHostsFile=/dev/null n1 true"
+    assert n2.run(strict).rc == 0
+    ctl.check_output("touch /root/before")
+    n1.check_output("touch /root/before")
+    run = play("remove_nodes", remove_nodes="n2")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert n4.check_output("sinfo -h -N -o %N").split() == ["n1"]
+    assert state(n4, job) == "RUNNING"
+    assert set(records) <= set(n4.check_output("sacct -nX -a -N n2 -S now-1days -o JobID").split()), (
+        "its jobs are known"
+    )
+    assert n2.run(strict).rc != 0, "nobody believes its keys"
+    assert n4.run(strict.replace("n1", "n2")).rc != 0
+    assert n4.run(strict).rc == 0
+
+
+def test_a_new_node_gets_jobs_once_the_gate_has_passed(ctl: Host, n1: Host, n4: Host, n5: Host, tmp_path: Path) -> None:
+    job = n4.check_output("cd /tmp; sbatch --parsable -w n1 --mem=16 --wrap 'sleep 900'")
+    assert until(lambda: state(n4, job) == "RUNNING")
+    n1.check_output("touch /root/before")
+    started = n1.check_output("systemctl show -p ExecMainStartTimestamp --value slurmd")
+    wanted = {"slurm_nodes": ["n1", "n5"], "add_nodes": "n5", "add_nodes_report_dir": str(tmp_path)}
+    n5.check_output("echo wrong > /etc/gpuops-lab-nccl-fault")
+    run = play("add_nodes", **wanted)
+    assert run.returncode != 0, run.stdout
+    node = n4.check_output("scontrol --oneliner show node n5")
+    assert "DRAIN" in node and "the gate has not passed" in node, node + run.stdout
+    assert json.loads((tmp_path / "acceptance.json").read_text())["verdict"] == "fail"
+
+    n5.check_output("rm /etc/gpuops-lab-nccl-fault")
+    run = play("add_nodes", **wanted)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert json.loads((tmp_path / "acceptance.json").read_text())["verdict"] == "pass"
+    assert n4.check_output("srun -Q -w n5 --mem=16 --gres=gpu:4 hostname") == "n5"
+    assert state(n4, job) == "RUNNING"
+    assert n1.check_output("find /etc /usr /opt /root -newer /root/before -type f ! -name before") == "", "untouched"
+    assert n1.check_output("systemctl show -p ExecMainStartTimestamp --value slurmd") == started
+    assert n4.run("ssh -o BatchMode=yes -o StrictHostKeyChecking=yes -o UserKnownHostsFile=/dev/null n5 true").rc == 0
