@@ -220,7 +220,7 @@ def test_a_new_munge_key_costs_no_job(ctl: Host, connect: Callable[[str], Host])
     before = ctl.file("/etc/munge/munge.key").sha256sum
     refused = play("--limit", "n1,ctl", slurm_munge_key_rotate=True)
     assert refused.returncode != 0 and "n2: not in this run, and would be locked out" in refused.stdout + refused.stderr
-    told = play("--check", slurm_munge_key_rotate=True)
+    told = play("--check", slurm_munge_key_rotate="true")  # as text, which --extra-vars name=value makes of it
     assert told.returncode == 0 and "a new munge key, on all 3 hosts at one time" in told.stdout, told.stdout
     assert ctl.file("/etc/munge/munge.key").sha256sum == before
     # Jobs are handed in all the time.
