@@ -173,6 +173,29 @@ def test_killed_daemons_lose_no_job(ctl: Host, n4: Host) -> None:
     assert until(lambda: set(n4.check_output(asked).split()) == wanted), n4.check_output(asked)
 
 
+def test_a_new_munge_key_costs_no_job(ctl: Host, n4: Host, connect: Callable[[str], Host]) -> None:
+    before = ctl.file("/etc/munge/munge.key").sha256sum
+    # Jobs are handed in all the time.
+    n4.check_output("rm -f /tmp/stop /tmp/jobs")
+    submit = "cd /tmp; sbatch --parsable -p main -N2 --mem=16 -o /dev/null --wrap true; sleep 3"
+    n4.check_output(f"nohup sh -c 'while [ ! -e /tmp/stop ]; do {submit}; done' >/tmp/jobs 2>/tmp/refused </dev/null &")
+    run = play(slurm_munge_key_rotate="true")
+    n4.check_output("touch /tmp/stop")
+    assert run.returncode == 0, run.stdout + run.stderr
+    sums = {connect(name).file("/etc/munge/munge.key").sha256sum for name in ("ctl", "n1", "n2", "n3", "n4")}
+    assert len(sums) == 1 and before not in sums
+    jobs = n4.check_output("cat /tmp/jobs").split()
+    assert len(jobs) > 2 and n4.check_output("cat /tmp/refused") == ""
+    assert until(lambda: not n4.check_output("squeue -h"), 900), n4.check_output("squeue")
+    asked = f"sacct -nPX -j {','.join(jobs)} -o JobID,State"
+
+    def lost() -> list[str]:
+        return [line for line in n4.check_output(asked).split() if not line.endswith("|COMPLETED")]
+
+    # A message of the very moment may be refused by the other key: at most the job that it was about notices.
+    assert until(lambda: len(lost()) <= 1), lost()
+
+
 def test_a_stale_munge_key_and_wrong_figures_are_repaired(ctl: Host, n2: Host, n4: Host) -> None:
     right = ctl.file("/etc/slurm/slurm.conf").sha256sum
     n2.check_output("head -c 1024 /dev/urandom >/tmp/key; cat /tmp/key >/etc/munge/munge.key; systemctl restart munge")
