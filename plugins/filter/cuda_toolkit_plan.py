@@ -22,7 +22,8 @@ options:
     description:
       - What was read from the host.
       - C(distribution), C(release) and C(machine), such as V(Debian), V(12) and V(x86_64).
-      - C(dpkg), lines C(state|package|version), and C(sources), lines C(file:source line) of CUDA repositories.
+      - C(dpkg), lines C(state|package|version), and C(sources), C(file:line), all lines of files
+        that name a CUDA repository.
       - C(link), the stat of C(/usr/local/cuda), and C(gpus), the devices of M(gpuops.cluster.gpu_facts);
         where there are none, C(pci), lines of vendor, device and class on the bus.
       - C(candidate), the version of the distribution's own toolkit, and C(driver), the installed driver's.
@@ -32,8 +33,9 @@ options:
     description:
       - The repository file, when it has to be brought.
       - C(checksum), its sha256, null when not known before the download.
-      - C(size) in bytes, null when the file is not there.
-      - C(free), pairs of mount point and free bytes for C(/var/cache) and C(/usr/local), in this order.
+      - C(size) in bytes, as a number or, of a server, as text; null when the file is not there.
+      - C(free), pairs of mount point and free bytes for C(/var/cache), C(/var) and C(/usr/local), in this order.
+      - C(readonly), folders that cannot be written.
     type: dict
 author:
   - The gpuops.cluster contributors (@gpuops)
@@ -50,9 +52,12 @@ _value:
   description:
     - C(problems), the refusals as messages; when the version is unusable, nothing else.
     - C(package) and C(version) to install (empty where any version will do), C(family) (patterns of all
-      packages of this release), C(installed), C(current), C(compiler).
+      packages of this release), C(installed), C(current), C(compiler),
+      and C(cut), packages that were cut off while they were unpacked.
     - C(repository), its package, with C(list), C(unpacked), C(leftover) and C(bring), and C(bring_keyring).
-    - C(old_packages) and C(old_files) to remove, and C(notes), what works with a restriction.
+    - C(holds), what the repository file says of itself if it is what its name says, C(package|version|architecture).
+    - C(old_packages) and C(old_files) to remove, C(old_entries), lines to remove from files that name others, too,
+      and C(notes), what works with a restriction.
     - C(distro), C(repository_architecture), C(target), C(short), C(prefix), C(nvcc), C(architectures), C(link).
   type: dict
 """
@@ -63,6 +68,7 @@ from typing import Any
 from ansible_collections.gpuops.cluster.plugins.module_utils._compatibility import Stack, kinds
 from ansible_collections.gpuops.cluster.plugins.module_utils._compatibility import notes as compatibility_notes
 from ansible_collections.gpuops.cluster.plugins.module_utils._compatibility import problems as compatibility_problems
+from ansible_collections.gpuops.cluster.plugins.module_utils._cuda_sources import LOCAL, NETWORK, Removal, removal
 from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_gpus import read_pci
 
 DISTRIBUTIONS = {
@@ -77,6 +83,7 @@ DISTRIBUTIONS = {
 MACHINES = {"x86_64": ("x86_64", "amd64", "x86_64-linux"), "aarch64": ("sbsa", "arm64", "sbsa-linux")}
 FILE = re.compile(r"cuda-repo-([a-z]+\d+)-(\d+)-(\d+)-local_(\d+\.\d+\.\d+)-([\d.]+)-1_([a-z0-9]+)\.deb")
 DEFAULT_ARCHITECTURE = "90"
+KEYRING = "cuda-keyring_1.1-1_all.deb"
 
 
 def _release(text: str) -> tuple[int, ...]:
@@ -128,40 +135,44 @@ def _file_problems(settings: dict[str, Any], file: dict[str, Any]) -> list[str]:
     if file["checksum"] and file["checksum"] != wanted:
         seen = file["checksum"]
         return [f"{path} has the checksum sha256:{seen}, not cuda_toolkit_local_repository_checksum (sha256:{wanted})"]
-    # Twice under /var (the file and the unpacked repository), three times installed.
-    problems: list[str] = []
+    problems = [f"{folder} cannot be written: its file system is read-only" for folder in file.get("readonly", [])]
+    # The file itself, the unpacked repository, and three times as much installed.
     need: dict[str, int] = {}
-    for (mount, _unused), factor in zip(file["free"], (2, 3)):
-        need[mount] = need.get(mount, 0) + factor * file["size"]
+    for (mount, _unused), factor in zip(file["free"], (1, 1, 3)):
+        need[mount] = need.get(mount, 0) + factor * int(file["size"])
     for mount, free in dict(file["free"]).items():
         if int(free) < need[mount]:
             problems.append(f"{int(free) >> 20} MiB free on {mount}, {need[mount] >> 20} wanted for {path}")
     return problems
 
 
-def _superseded(host: dict[str, Any], ours: str, our_list: str) -> tuple[list[str], list[str]]:
-    """Packages of other local CUDA repositories (also removed, not purged ones), and other files that name one."""
-    names = [line.split("|")[1] for line in host["dpkg"]]
-    packages = [name for name in names if re.fullmatch(r"cuda-repo-.*-local", name) and name != ours]
-    files = {line.partition(":")[0] for line in host["sources"] if "/compute/cuda/repos/" not in line}
-    files -= {our_list if ours else ""}
-    return packages, sorted(path for path in files if path.startswith("/etc/apt/sources.list.d/"))
-
-
-def _network_sources(host: dict[str, Any], distro: str, architecture: str) -> tuple[list[str], list[str]]:
-    """Files, besides the keyring package's own, that name NVIDIA's network repository, and lines that no role removes.
+def _removal(settings: dict[str, Any], host: dict[str, Any], distro: str, architecture: str, ours: str) -> Removal:
+    """What goes from apt's sources: other files than the owner's that name a repository.
 
     The same repository twice with different keys is refused by apt, and then everything.
     """
-    named = [line.partition(":") for line in host["sources"] if "/compute/cuda/repos/" in line]
-    files = {path for path, _unused, line in named if not line.lstrip().startswith("#")}
+    found = removal(host["sources"], LOCAL, {ours})
+    if settings["source"] != "network":
+        return found
     own = {f"/etc/apt/sources.list.d/cuda-{distro}-{architecture}.{kind}" for kind in ("list", "sources")}
-    problems = []
-    if "/etc/apt/sources.list" in files:
-        problems.append(
+    more = removal(host["sources"], NETWORK, own)
+    if any(entry["path"] == "/etc/apt/sources.list" for entry in more.entries):
+        more.problems.append(
             "/etc/apt/sources.list names NVIDIA's CUDA repository, which the keyring package owns; remove that line"
         )
-    return sorted(path for path in files - own if path.startswith("/etc/apt/sources.list.d/")), problems
+    return Removal(found.files + more.files, found.entries + more.entries, found.problems + more.problems)
+
+
+def _wants_keyring(settings: dict[str, Any], installed: str) -> bool:
+    """Whether NVIDIA's keyring package is to be brought: it is not there, or older than the one that is named."""
+    name = settings.get("network_keyring") or KEYRING
+    match = re.search(r"cuda-keyring_([\d.]+-\d+)_all\.deb$", name)
+    older = match is not None and _numbers(installed) < _numbers(match[1])
+    return settings["source"] == "network" and (not installed or older)
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", text)]
 
 
 def _link_problems(link: dict[str, Any]) -> list[str]:
@@ -193,8 +204,9 @@ def cuda_toolkit_plan(
     local = source == "local_repository"
     if local:
         problems += _file_name_problems(settings, distro, machine)
-    present = {name: number for state, name, number in (line.split("|") for line in host["dpkg"]) if state[1:2] == "i"}
-    bring_keyring = source == "network" and "cuda-keyring" not in present
+    rows = [line.split("|") for line in host["dpkg"]]
+    present = {name: number for state, name, number in rows if state[1:2] == "i"}
+    bring_keyring = _wants_keyring(settings, present.get("cuda-keyring", ""))
     if bring_keyring and not re.fullmatch(r"sha256:[0-9a-f]{64}", settings["network_keyring_checksum"]):
         seen = settings["network_keyring_checksum"]
         problems.append(
@@ -220,10 +232,13 @@ def cuda_toolkit_plan(
     repository = f"cuda-repo-{distro}-{mm}-local" if local else ""
     number = f"{match[4]}-{match[5]}-1" if match else ""
     unpacked = local and present.get(repository) == number
-    old_packages, old_files = _superseded(host, repository, f"/etc/apt/sources.list.d/cuda-{distro}-{mm}-local.list")
-    if source == "network":
-        more_files, more_problems = _network_sources(host, distro, repository_architecture)
-        old_files, problems = old_files + more_files, problems + more_problems
+    # Also removed ones that are not purged: their source is still there.
+    old_packages = [
+        name for _state, name, _unused in rows if re.fullmatch(r"cuda-repo-.*-local", name) and name != repository
+    ]
+    our_list = f"/etc/apt/sources.list.d/cuda-{distro}-{mm}-local.list"
+    old = _removal(settings, host, distro, repository_architecture, our_list if local else "")
+    problems += old.problems
     stack = Stack(driver=settings.get("driver") or host.get("driver") or "", toolkit=version)
     gpus = host["gpus"] or [{"pci_device": gpu} for gpu in read_pci(host.get("pci") or []).gpus]
     gpu_problems = compatibility_problems(stack, gpus, settings.get("run_kernel", True))
@@ -243,17 +258,20 @@ def cuda_toolkit_plan(
         "family": [package] if source == "distribution" else [f"*-{mm}", f"cuda-toolkit-{mm}-*"],
         "installed": installed,
         "current": current,
+        "cut": [name for state, name, _unused in rows if state[2:3] == "R" and name != "g++"],
         "compiler": "g++" in present,
         "prefix": prefix,
         "nvcc": f"{prefix}/bin/nvcc",
         "repository": repository,
-        "list": f"/etc/apt/sources.list.d/cuda-{distro}-{mm}-local.list",
+        "list": our_list,
+        "holds": f"{repository}|{number}|{machine}",
         "unpacked": unpacked,
-        "leftover": any(line.split("|")[1] == repository for line in host["dpkg"]),
+        "leftover": any(name == repository for _state, name, _unused in rows),
         "bring": local and not unpacked and (not current or settings["keep_local_repository"]),
         "bring_keyring": bring_keyring,
         "old_packages": old_packages,
-        "old_files": old_files,
+        "old_files": old.files,
+        "old_entries": old.entries,
         "architectures": settings["architectures"] or capabilities or [DEFAULT_ARCHITECTURE],
         "link": prefix if settings["default"] else previous,
     }

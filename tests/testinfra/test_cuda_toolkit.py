@@ -48,6 +48,12 @@ def test_nothing_of_the_repositories_is_left(n1: Host) -> None:
     assert n1.run("dpkg-query --show 'cuda-repo-*'").rc != 0
 
 
+def test_other_repositories_of_the_same_file_stayed(n1: Host) -> None:
+    lines = n1.file("/etc/apt/sources.list").content_string
+    assert "cuda-repo" not in lines
+    assert " main" in lines
+
+
 def test_apt_works_and_an_upgrade_changes_nothing_of_cuda(n1: Host) -> None:
     update = n1.run("apt-get update")
     assert update.rc == 0, update.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -138,10 +139,18 @@ def test_the_distributions_release_is_compared_whole(version: str, candidate: st
 @pytest.mark.parametrize(
     ("file", "words"),
     [
-        ({"checksum": "b" * 64, "size": 100, "free": [["/", "1000"], ["/", "1000"]]}, "has the checksum"),
+        ({"checksum": "b" * 64, "size": 100, "free": [["/", "1000"]] * 3}, "has the checksum"),
         ({"checksum": None, "size": None, "free": []}, "there is no"),
-        ({"checksum": "a" * 64, "size": 1 << 30, "free": [["/", str(4 << 30)], ["/", str(4 << 30)]]}, "5120 wanted"),
-        ({"checksum": "a" * 64, "size": 1 << 30, "free": [["/var", "9"], ["/", str(4 << 30)]]}, "2048 wanted"),
+        ({"checksum": None, "size": str(1 << 30), "free": [["/", "9"]] * 3}, "0 MiB free on /, 5120 wanted"),
+        ({"checksum": "a" * 64, "size": 1 << 30, "free": [["/", str(4 << 30)]] * 3}, "5120 wanted"),
+        (
+            {"checksum": "a" * 64, "size": 1 << 30, "free": [["/var", "9"], ["/var", "9"], ["/", "9999999999"]]},
+            "2048 w",
+        ),
+        (
+            {"checksum": None, "size": 9, "free": [["/", "1000"]] * 3, "readonly": ["/usr/local"]},
+            "/usr/local cannot be written",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused(file: dict[str, Any], words: str) -> None:
@@ -150,7 +159,7 @@ def test_a_file_that_cannot_be_used_is_refused(file: dict[str, Any], words: str)
 
 
 def test_room_is_counted_by_file_system() -> None:
-    free = [["/var", str(2 << 30)], ["/", str(3 << 30)]]
+    free = [["/var/cache", str(1 << 30)], ["/var", str(1 << 30)], ["/", str(3 << 30)]]
     assert not plan(file={"checksum": "a" * 64, "size": 1 << 30, "free": free})["problems"]
 
 
@@ -163,7 +172,35 @@ def test_other_local_repositories_are_superseded_and_ours_is_not() -> None:
     )
     assert decided["old_packages"] == ["cuda-repo-debian12-12-4-local"]
     assert decided["old_files"] == [other]
+    assert [entry["path"] for entry in decided["old_entries"]] == ["/etc/apt/sources.list"]
     assert decided["unpacked"]
+
+
+MIXED = ["Types: deb", "URIs: http://mirror.example/debian", "Suites: bookworm", "Components: main"]
+CUDA_PARAGRAPH = ["Types: deb", "URIs: file:///var/cuda-repo-debian12-12-4-local", "Suites: /"]
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "files", "entries", "problems"),
+    [
+        ("old.list", ["deb file:/var/cuda-repo-x /"], 1, 0, 0),
+        ("all.list", ["deb file:/var/cuda-repo-x /", "deb http://mirror.example/debian bookworm main"], 0, 1, 0),
+        ("own.list", ["deb http://mirror.example/debian bookworm main", "# deb file:/var/cuda-repo-x /"], 0, 0, 0),
+        ("old.sources", CUDA_PARAGRAPH, 1, 0, 0),
+        ("all.sources", [*MIXED, *CUDA_PARAGRAPH], 0, 0, 1),
+        ("next.sources", ["Types: deb", "URIs:", " file:///var/cuda-repo-x", "Suites: /"], 1, 0, 0),
+    ],
+)
+def test_other_repositories_stay_in_a_file_that_names_ours_too(
+    name: str, lines: list[str], files: int, entries: int, problems: int
+) -> None:
+    path = f"/etc/apt/sources.list.d/{name}"
+    decided = plan(sources=[f"{path}:{line}" for line in lines])
+    found = (len(decided["old_files"]), len(decided["old_entries"]), len(decided["problems"]))
+    assert found == (files, entries, problems)
+    assert all(path in text for text in (*decided["old_files"], *decided["problems"]))
+    for entry in decided["old_entries"]:
+        assert [line for line in lines if not re.search(entry["regexp"], line)] == lines[1:]
 
 
 def test_a_foreign_default_is_refused_unless_it_may_stay() -> None:
@@ -226,6 +263,22 @@ def test_a_keyring_on_the_node_is_left_alone() -> None:
     decided = plan({"source": "network"}, dpkg=["ii |cuda-keyring|1.2-1"])
     assert not decided["problems"]
     assert not decided["bring_keyring"]
+
+
+def test_what_was_cut_off_while_it_was_unpacked_is_named_and_not_taken_for_installed() -> None:
+    decided = plan(dpkg=["iHR|cuda-repo-debian12-13-0-local|13.0.2-580.95.05-1", "iiR|cuda-nvcc-13-0|13.0.88-1"])
+    assert decided["cut"] == ["cuda-repo-debian12-13-0-local", "cuda-nvcc-13-0"]
+    assert decided["bring"]
+
+
+def test_a_keyring_of_former_times_is_replaced_by_the_one_that_is_named() -> None:
+    old = ["ii |cuda-keyring|1.0-1"]
+    wish = {"source": "network", "network_keyring_checksum": CHECKSUM}
+    assert plan(wish, dpkg=old)["bring_keyring"], "NVIDIA's present one is 1.1-1"
+    named = {**wish, "network_keyring": "http://mirror.example/cuda-keyring_1.0-1_all.deb"}
+    assert not plan(named, dpkg=old)["bring_keyring"]
+    (problem,) = plan({"source": "network"}, dpkg=old)["problems"]
+    assert "cuda_toolkit_network_keyring_checksum is ''" in problem
 
 
 def test_other_sources_of_the_network_repository_are_removed() -> None:
