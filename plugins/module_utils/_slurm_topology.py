@@ -11,6 +11,9 @@ from typing import Any
 
 from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_conf as conf
 
+# What the packages' own plugstack.conf says.
+PACKAGED = "include /etc/slurm/plugstack.conf.d/*.conf"
+
 
 def address(record: dict[str, str]) -> str:
     return record["address"] or record["name"]
@@ -39,7 +42,7 @@ def files(params: dict[str, Any], state: dict[str, Any], version: str) -> dict[s
     if params["topology"].get("kind"):
         bodies["topology.conf"] = topology_lines(params["topology"], records)
     if params.get("plugstack"):
-        bodies["plugstack.conf"] = params["plugstack"]
+        bodies["plugstack.conf"] = [PACKAGED, *params["plugstack"]]
     return {name: conf.HEADER + "\n".join(lines) + "\n" for name, lines in bodies.items()}
 
 

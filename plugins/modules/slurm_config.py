@@ -172,7 +172,7 @@ def apply(module: AnsibleModule, program: str, version: str) -> dict[str, Any]:
     except ValueError as error:
         raise states.Refused(str(error)) from error
     if conf.HEADER in daemon.read(f"{directory}/plugstack.conf"):
-        files.setdefault("plugstack.conf", conf.HEADER)  # plugins that are wanted no more
+        files.setdefault("plugstack.conf", f"{conf.HEADER}{topology.PACKAGED}\n")  # plugins that are wanted no more
     old = {name: daemon.read(f"{directory}/{name}") for name in files}
     differing = [name for name in files if files[name] != old[name]]
     states.refuse_rename(conf.parse(files["slurm.conf"]), daemon.read)

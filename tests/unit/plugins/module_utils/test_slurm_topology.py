@@ -106,7 +106,7 @@ def test_plugins_have_a_file_only_when_there_are_any() -> None:
     assert "plugstack.conf" not in topology.files(params, states.empty(), "22.05")
     params["plugstack"] = ["required pyxis.so", "optional other.so"]
     written = topology.files(params, states.empty(), "22.05")["plugstack.conf"]
-    assert written == conf.HEADER + "required pyxis.so\noptional other.so\n"
+    assert written == f"{conf.HEADER}{topology.PACKAGED}\nrequired pyxis.so\noptional other.so\n"
 
 
 def test_ten_thousand_nodes_take_less_than_five_seconds_and_grow_evenly() -> None:
