@@ -100,6 +100,50 @@ def test_gpus_of_others_do_not_open(n4: Host) -> None:
     assert out.count("Operation not permitted") == 3, out
 
 
+def test_a_new_node_gets_jobs_once_the_gate_has_passed(n1: Host, n4: Host, n5: Host, tmp_path: Path) -> None:
+    job = n4.check_output("cd /tmp; sbatch --parsable -w n1 --mem=16 --wrap 'sleep 900'")
+    assert until(lambda: state(n4, job) == "RUNNING")
+    n1.check_output("touch /root/before")
+    started = n1.check_output("systemctl show -p ExecMainStartTimestamp --value slurmd")
+    wanted = {"slurm_nodes": ["n1", "n2", "n5"], "add_nodes": "n5", "add_nodes_report_dir": str(tmp_path)}
+    n5.check_output("echo wrong > /etc/gpuops-lab-nccl-fault")
+    run = play(book="add_nodes", **wanted)
+    assert run.returncode != 0, run.stdout
+    node = n4.check_output("scontrol --oneliner show node n5")
+    assert "DRAIN" in node and "the gate has not passed" in node, node + run.stdout
+    assert json.loads((tmp_path / "acceptance.json").read_text())["verdict"] == "fail"
+
+    n5.check_output("rm /etc/gpuops-lab-nccl-fault")
+    run = play(book="add_nodes", **wanted)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert json.loads((tmp_path / "acceptance.json").read_text())["verdict"] == "pass"
+    assert n4.check_output("srun -Q -w n5 --mem=16 --gres=gpu:4 hostname") == "n5"
+    assert state(n4, job) == "RUNNING"
+    assert n1.check_output("find /etc /usr /opt /root -newer /root/before -type f ! -name before") == "", "untouched"
+    assert n1.check_output("systemctl show -p ExecMainStartTimestamp --value slurmd") == started
+    assert n4.run("ssh -o BatchMode=yes -o StrictHostKeyChecking=yes -o UserKnownHostsFile=/dev/null n5 true").rc == 0
+
+
+def test_a_node_leaves_while_the_others_work(n4: Host, n5: Host) -> None:
+    job = n4.check_output("cd /tmp; sbatch --parsable -w n1 --mem=16 --wrap 'sleep 900'")
+    n4.check_output("srun -Q -w n5 --mem=16 true")
+    assert until(lambda: state(n4, job) == "RUNNING")
+    records = n4.check_output("sacct -nX -a -N n5 -S now-1days -o JobID").split()
+    assert records
+    strict = "ssh -o BatchMode=yes -o StrictHostKeyChecking=yes -o UserKnownHostsFile=/dev/null n1 true"
+    assert n5.run(strict).rc == 0
+    run = play(book="remove_nodes", remove_nodes="n5")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert n4.check_output("sinfo -h -N -o %N").split() == ["n1", "n2"]
+    assert state(n4, job) == "RUNNING"
+    assert set(records) <= set(n4.check_output("sacct -nX -a -N n5 -S now-1days -o JobID").split()), (
+        "its jobs are known"
+    )
+    assert n5.run(strict).rc != 0, "nobody believes its keys"
+    assert n4.run(strict.replace("n1", "n5")).rc != 0
+    assert n4.run(strict).rc == 0
+
+
 def test_the_second_controller_takes_over_and_jobs_survive(ctl: Host, n3: Host, n4: Host) -> None:
     assert "ctl is UP" in n4.run("scontrol ping").stdout and "n3 is UP" in n4.run("scontrol ping").stdout
     job = n4.check_output("cd /tmp; sbatch --parsable -w n1 --mem=16 --wrap 'sleep 900'")
@@ -139,7 +183,7 @@ def test_only_users_with_a_job_get_in(n4: Host, n1: Host, connect: Callable[[str
     config = connect("n1").backend.ssh_config
 
     def login(user: str, command: str = "true") -> subprocess.CompletedProcess[str]:
-        words = ["ssh", "-F", config, "-l", user, "n1", command]
+        words = ["ssh", "-F", config, "-o", "LogLevel=INFO", "-l", user, "n1", command]
         return subprocess.run(words, capture_output=True, text=True, check=False)
 
     assert login("root").returncode == 0 and login("ops").returncode == 0, "whoever keeps the node going gets in"
@@ -283,49 +327,3 @@ def test_a_full_spool_disk_costs_the_node_and_not_the_job(ctl: Host, n2: Host, n
         f"scontrol update nodename=n2 state=resume; scontrol release {job}; scontrol update jobid={job} starttime=now"
     )
     assert until(lambda: n4.check_output(f"sacct -nPX -j {job} -o State").split()[-1:] == ["COMPLETED"])
-
-
-def test_a_node_leaves_while_the_others_work(ctl: Host, n1: Host, n2: Host, n4: Host) -> None:
-    job = n4.check_output("cd /tmp; sbatch --parsable -w n1 --mem=16 --wrap 'sleep 900'")
-    n4.check_output("srun -Q -w n2 --mem=16 true")
-    assert until(lambda: state(n4, job) == "RUNNING")
-    records = n4.check_output("sacct -nX -a -N n2 -S now-1days -o JobID").split()
-    assert records
-    strict = "ssh -o BatchMode=yes -o StrictHostKeyChecking=yes -o UserKnownHostsFile=/dev/null n1 true"
-    assert n2.run(strict).rc == 0
-    ctl.check_output("touch /root/before")
-    n1.check_output("touch /root/before")
-    run = play(book="remove_nodes", remove_nodes="n2")
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert n4.check_output("sinfo -h -N -o %N").split() == ["n1"]
-    assert state(n4, job) == "RUNNING"
-    assert set(records) <= set(n4.check_output("sacct -nX -a -N n2 -S now-1days -o JobID").split()), (
-        "its jobs are known"
-    )
-    assert n2.run(strict).rc != 0, "nobody believes its keys"
-    assert n4.run(strict.replace("n1", "n2")).rc != 0
-    assert n4.run(strict).rc == 0
-
-
-def test_a_new_node_gets_jobs_once_the_gate_has_passed(ctl: Host, n1: Host, n4: Host, n5: Host, tmp_path: Path) -> None:
-    job = n4.check_output("cd /tmp; sbatch --parsable -w n1 --mem=16 --wrap 'sleep 900'")
-    assert until(lambda: state(n4, job) == "RUNNING")
-    n1.check_output("touch /root/before")
-    started = n1.check_output("systemctl show -p ExecMainStartTimestamp --value slurmd")
-    wanted = {"slurm_nodes": ["n1", "n5"], "add_nodes": "n5", "add_nodes_report_dir": str(tmp_path)}
-    n5.check_output("echo wrong > /etc/gpuops-lab-nccl-fault")
-    run = play(book="add_nodes", **wanted)
-    assert run.returncode != 0, run.stdout
-    node = n4.check_output("scontrol --oneliner show node n5")
-    assert "DRAIN" in node and "the gate has not passed" in node, node + run.stdout
-    assert json.loads((tmp_path / "acceptance.json").read_text())["verdict"] == "fail"
-
-    n5.check_output("rm /etc/gpuops-lab-nccl-fault")
-    run = play(book="add_nodes", **wanted)
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert json.loads((tmp_path / "acceptance.json").read_text())["verdict"] == "pass"
-    assert n4.check_output("srun -Q -w n5 --mem=16 --gres=gpu:4 hostname") == "n5"
-    assert state(n4, job) == "RUNNING"
-    assert n1.check_output("find /etc /usr /opt /root -newer /root/before -type f ! -name before") == "", "untouched"
-    assert n1.check_output("systemctl show -p ExecMainStartTimestamp --value slurmd") == started
-    assert n4.run("ssh -o BatchMode=yes -o StrictHostKeyChecking=yes -o UserKnownHostsFile=/dev/null n5 true").rc == 0
