@@ -16,6 +16,8 @@ HELD = frozenset(
 )
 _UNFIT = re.compile(r"\bgres\b|^low |invalid|not responding|mismatch|configured", re.IGNORECASE)
 
+_FULL = "SlurmdSpoolDir is full"  # which slurmd says as root
+
 
 def parse_nodes(text: str) -> dict[str, dict[str, Any]]:
     """Lines of `sinfo -h -N -o %N|%T|%P|%u|%E`, one for each node and partition, by node."""
@@ -29,8 +31,8 @@ def parse_nodes(text: str) -> dict[str, dict[str, Any]]:
 
 
 def unfit(node: dict[str, Any]) -> bool:
-    """Whether slurmctld drained the node because it lacks what slurm.conf says. That is no one's decision."""
-    return node["user"] == "slurm" and bool(_UNFIT.search(node["reason"]))
+    """Whether Slurm drained the node because it lacks what slurm.conf says, or room. That is no one's decision."""
+    return node["reason"] == _FULL or node["user"] == "slurm" and bool(_UNFIT.search(node["reason"]))
 
 
 def standing(node: Optional[dict[str, Any]]) -> str:

@@ -298,32 +298,31 @@ def test_a_lost_gpu_makes_no_smaller_node(ctl: Host, n2: Host) -> None:
 
 
 @pytest.fixture
-def full_spool(n2: Host) -> Iterator[None]:
+def full_spool(n2: Host, n4: Host) -> Iterator[None]:
     """slurmd's directory on n2 lies on a small disk that is full."""
     spool, small = "/var/lib/slurm/slurmd", "/srv/gpuops-small/slurmd"
     n2.check_output(
         f"systemctl stop slurmd; mv {spool} {spool}.real; cp -a {spool}.real {small}; ln -s {small} {spool}"
     )
-    n2.check_output("systemctl start slurmd; dd if=/dev/zero of=/srv/gpuops-small/fill bs=64k 2>/dev/null; true")
+    n2.check_output("systemctl start slurmd")
+    n4.check_output("srun -Q -w n2 --mem=16 true")
+    n2.check_output("dd if=/dev/zero of=/srv/gpuops-small/fill bs=64k 2>/dev/null; true")
     yield
-    n2.check_output(
-        f"systemctl stop slurmd; rm -rf {spool} /srv/gpuops-small/*; mv {spool}.real {spool}; systemctl start slurmd"
-    )
+    n2.check_output(f"systemctl stop slurmd; rm -rf {spool} /srv/gpuops-small/*; mv {spool}.real {spool}")
+    n2.check_output("systemctl start slurmd")
 
 
 @pytest.mark.usefixtures("full_spool")
 def test_a_full_spool_disk_costs_the_node_and_not_the_job(ctl: Host, n2: Host, n4: Host) -> None:
-    assert until(lambda: n4.check_output("sinfo -h -N -n n2 -o %T") == "idle")
     job = n4.check_output("cd /tmp; sbatch --parsable -w n2 -n1 --mem=16 -o /dev/null --wrap 'true'")
-    assert until(lambda: "drain" in n4.check_output("sinfo -h -N -n n2 -o %T")), n4.run(
-        f"scontrol show job {job}"
-    ).stdout
-    shown = n4.check_output(f"scontrol --oneliner show job {job}")
-    assert "JobState=PENDING" in shown, shown
+    drained = "sinfo -h -N -n n2 -o '%T %E'"
+    assert until(lambda: n4.check_output(drained) == "drained SlurmdSpoolDir is full", 400), n4.check_output(drained)
+    assert state(n4, job) == "PENDING", "it went back to the queue"
     run = play("--limit", "n2,ctl")
-    assert "n2 is drained" in run.stdout, run.stdout
+    said = run.stdout + run.stderr
+    assert run.returncode != 0 and "n2 is drained (SlurmdSpoolDir is full): once the cause is gone" in said, said
     n2.check_output("rm /srv/gpuops-small/fill")
-    ctl.check_output(
-        f"scontrol update nodename=n2 state=resume; scontrol release {job}; scontrol update jobid={job} starttime=now"
-    )
-    assert until(lambda: n4.check_output(f"sacct -nPX -j {job} -o State").split()[-1:] == ["COMPLETED"])
+    ctl.check_output("scontrol update nodename=n2 state=resume")
+    ctl.run(f"scontrol update jobid={job} starttime=now")
+    done = f"sacct -nPX -j {job} -o State"
+    assert until(lambda: n4.check_output(done).split()[-1:] == ["COMPLETED"], 400), n4.check_output(done)

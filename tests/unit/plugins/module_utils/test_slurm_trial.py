@@ -45,6 +45,7 @@ def test_standing(state: str, reason: str, kind: str) -> None:
 def test_what_an_operator_writes_is_his_decision() -> None:
     node = {"state": "drained", "partitions": ["main"], "user": "root", "reason": "gres/gpu count looked low"}
     assert trial.standing(node) == "held"
+    assert trial.standing({**node, "reason": "SlurmdSpoolDir is full"}) == "bad", "slurmd itself says that, as root"
 
 
 def test_an_unknown_node_is_bad() -> None:
