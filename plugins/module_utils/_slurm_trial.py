@@ -32,7 +32,7 @@ def parse_nodes(text: str) -> dict[str, dict[str, Any]]:
 
 def unfit(node: dict[str, Any]) -> bool:
     """Whether Slurm drained the node because it lacks what slurm.conf says, or room. That is no one's decision."""
-    return node["reason"] == _FULL or node["user"] == "slurm" and bool(_UNFIT.search(node["reason"]))
+    return node["reason"] == _FULL or (node["user"] == "slurm" and bool(_UNFIT.search(node["reason"])))
 
 
 def standing(node: Optional[dict[str, Any]]) -> str:
