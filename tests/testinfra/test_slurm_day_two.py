@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_state as states
+from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_topology as topology
 
 Host = Any
 PROJECT = Path(__file__).parents[2]
@@ -326,3 +328,62 @@ def test_a_full_spool_disk_costs_the_node_and_not_the_job(ctl: Host, n2: Host, n
     ctl.run(f"scontrol update jobid={job} starttime=now")
     done = f"sacct -nPX -j {job} -o State"
     assert until(lambda: n4.check_output(done).split()[-1:] == ["COMPLETED"], 400), n4.check_output(done)
+
+
+MANY = "/srv/gpuops-shared/many"
+
+
+def many(nodes: dict[str, list[str]]) -> dict[str, str]:
+    """Files of a second cluster as the role renders them, with several slurmd on each host."""
+    options: dict[str, Any] = {
+        "ClusterName": "many",
+        "SlurmUser": "slurm",
+        "AuthType": "auth/munge",
+        "SlurmctldPort": 16817,
+        "SlurmctldPidFile": "/run/many-ctl.pid",
+        "SlurmctldLogFile": "/var/log/slurm/many-ctl.log",
+        "StateSaveLocation": f"{MANY}/state",
+        "SlurmdPidFile": "/run/many-%n.pid",
+        "SlurmdLogFile": "/var/log/slurm/many-%n.log",
+        "SlurmdSpoolDir": "/var/lib/slurm/many-%n",
+        "ProctrackType": "proctrack/linuxproc",
+        "TaskPlugin": "task/none",
+        "SelectType": "select/cons_tres",
+        "SelectTypeParameters": "CR_Core",
+        "ReturnToService": 2,
+        "MpiDefault": "none",
+    }
+    shape = {"cpus": 2, "sockets": 1, "cores": 2, "threads": 1, "real_memory": 500, "gres": []}
+    state = {**states.empty(), "controllers": {"ctl": {"name": "ctl", "address": ""}}}
+    for host, names in nodes.items():
+        for index, name in enumerate(names):
+            words = {"NodeHostname": host, "Port": 17001 + index}
+            state["nodes"][name] = {"address": "", "options": words, "node": {"name": name, **shape}, "switch": ""}
+    parts = {"options": options, "cgroup": {}, "partitions": [{"name": "main", "default": True}], "topology": {}}
+    return topology.files(parts, state, "22.05.8")
+
+
+@pytest.fixture
+def thirty_two(ctl: Host, n1: Host, n2: Host) -> Iterator[list[str]]:
+    """A second slurmctld on ctl and 32 slurmd, 16 in each of two containers: light enough for a small machine."""
+    nodes = {"n1": [f"x{number}" for number in range(1, 17)], "n2": [f"x{number}" for number in range(17, 33)]}
+    ctl.check_output(f"mkdir -p {MANY}/state; chown slurm: {MANY}/state")
+    for name, text in many(nodes).items():
+        ctl.check_output(f"printf %%s %s >{MANY}/{name}", text)
+    ctl.check_output(f"cd /; slurmctld -c -f {MANY}/slurm.conf")
+    for host in (n1, n2):
+        names = nodes[host.check_output("hostname")]
+        host.check_output(f"cd /; for i in {' '.join(names)}; do slurmd -f {MANY}/slurm.conf -N $i || exit 1; done")
+    yield [name for names in nodes.values() for name in names]
+    for host in (ctl, n1, n2):
+        host.run("for pid in /run/many-*.pid; do kill $(cat $pid); done; sleep 1; rm -rf /var/lib/slurm/many-*")
+    ctl.check_output(f"rm -rf {MANY}")
+
+
+def test_thirty_two_slurmd_register_and_run_one_job(n4: Host, thirty_two: list[str]) -> None:
+    conf = f"SLURM_CONF={MANY}/slurm.conf"
+    asked = f"{conf} sinfo -h -N -o '%N %T'"
+    wanted = {f"{name} idle" for name in thirty_two}
+    assert until(lambda: set(n4.check_output(asked).splitlines()) == wanted, 300), n4.check_output(asked)
+    out = n4.check_output(f"{conf} srun -Q -N32 --ntasks-per-node=1 sh -c 'echo $SLURMD_NODENAME'")
+    assert sorted(out.split()) == sorted(thirty_two)
