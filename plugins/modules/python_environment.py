@@ -12,6 +12,7 @@ description:
   - Builds C(ROOT/NAME-HASH) from a lock file with hashes, then points the link C(ROOT/NAME) at it.
   - The same lock changes nothing. Another lock builds beside the environment in use; running jobs keep theirs.
   - A failed build leaves the environment in use as it was and removes what was begun.
+  - Environments work at whatever path they lie; only C(activate) of shells other than bash keeps the path.
 options:
   name:
     description: Name of the environment.
@@ -33,8 +34,27 @@ options:
     description: Version that the interpreter must have, such as V(3.11); any where it is empty.
     type: str
     default: ""
+  installer:
+    description: >-
+      What installs the packages. V(uv) has to be in the lock; it is quicker, and reads its own configuration rather
+      than pip's.
+    type: str
+    choices: [pip, uv]
+    default: pip
+  archive:
+    description:
+      - An archive of this environment (C(tar) of C(ROOT/NAME-HASH)), unpacked where the file is there, rather than
+        building anew.
+      - The host needs the same minor version of Python at the same path as the one that built it.
+    type: path
+  shared:
+    description: >-
+      The root is on a file system that another host writes: look whether the environment is there and runs with this
+      host's Python, and change nothing.
+    type: bool
+    default: false
   index_url:
-    description: Package index; pip's own configuration decides where it is empty.
+    description: Package index; the installer's own configuration decides where it is empty.
     type: str
     default: ""
   find_links:
@@ -47,7 +67,8 @@ options:
     type: bool
     default: false
   keep:
-    description: How many superseded environments of this name are kept.
+    description: >-
+      How many superseded environments of this name are kept. One that a process of the host uses is kept besides.
     type: int
     default: 2
 attributes:
@@ -89,7 +110,7 @@ lock_sha256:
   sample: 0f3a9c2be117
 python_version:
   description: Version of the interpreter; empty in check mode where there is none yet.
-  returned: always
+  returned: unless O(shared)
   type: str
   sample: 3.11.2
 complete:
@@ -107,27 +128,24 @@ removed:
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpuops.cluster.plugins.module_utils import _python_lock
-from ansible_collections.gpuops.cluster.plugins.module_utils._python_environment import Environment, EnvironmentFailed
-
-
-def pip_options(module: AnsibleModule) -> list[str]:
-    options = [f"--find-links={place}" for place in module.params["find_links"]]
-    if module.params["no_index"]:
-        return ["--no-index", *options]
-    if module.params["index_url"]:
-        options.append(f"--index-url={module.params['index_url']}")
-    return options
+from ansible_collections.gpuops.cluster.plugins.module_utils._python_environment import (
+    ASK_VERSION,
+    Environment,
+    EnvironmentFailed,
+    Source,
+    runs_here,
+)
 
 
 def interpreter(module: AnsibleModule) -> str:
     """Version of the interpreter, or failure: a build with another one ends in a message about wheels, far later."""
     python, wanted = module.params["python"], module.params["python_version"]
     try:
-        command = [python, "-c", "import platform; print(platform.python_version())"]
-        code, out, err = module.run_command(command, handle_exceptions=False)
+        code, out, err = module.run_command([python, "-c", ASK_VERSION], handle_exceptions=False)
     except OSError as error:
         code, out, err = 1, "", str(error)
     name = f"environment {module.params['name']}"
@@ -141,6 +159,42 @@ def interpreter(module: AnsibleModule) -> str:
     return version
 
 
+def look(module: AnsibleModule, environment: Environment) -> None:
+    """A shared environment as this host sees it; fails where it is not that of the lock or does not run."""
+    name = f"environment {environment.name}"
+    complete = environment.is_complete() and environment.is_current()
+    if not complete and not module.check_mode:
+        module.fail_json(
+            msg=f"{name}: {environment.root} has no {environment.target.name} that {environment.name} points at: "
+            "is it the file system that the building host writes?"
+        )
+    if complete:
+        try:
+            runs_here(environment.target, module.run_command)
+        except EnvironmentFailed as error:
+            module.fail_json(msg=f"{name}: {error}")
+    module.exit_json(changed=False, complete=complete, **described(environment), removed=[])
+
+
+def described(environment: Environment) -> dict[str, Any]:
+    return {
+        "path": str(environment.target),
+        "link": str(environment.link),
+        "lock_sha256": environment.digest,
+    }
+
+
+def make(module: AnsibleModule, environment: Environment) -> None:
+    """Build the environment, or unpack it where there is an archive of it."""
+    archive = module.params["archive"]
+    if archive and Path(archive).exists():
+        environment.unpack(archive, module.run_command)
+        return
+    names = ("installer", "index_url", "find_links", "no_index")
+    source = Source(**{name: module.params[name] for name in names})
+    environment.build(module.params["python"], source, module.run_command)
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -149,6 +203,9 @@ def main() -> None:
             "lock": {"type": "str", "required": True},
             "python": {"type": "path", "default": "/usr/bin/python3"},
             "python_version": {"type": "str", "default": ""},
+            "installer": {"type": "str", "choices": ["pip", "uv"], "default": "pip"},
+            "archive": {"type": "path"},
+            "shared": {"type": "bool", "default": False},
             "index_url": {"type": "str", "default": ""},
             "find_links": {"type": "list", "elements": "str", "default": []},
             "no_index": {"type": "bool", "default": False},
@@ -157,6 +214,8 @@ def main() -> None:
         supports_check_mode=True,
     )
     wrong = _python_lock.problems(module.params["lock"])
+    if module.params["installer"] == "uv" and "uv" not in _python_lock.requirements(module.params["lock"]):
+        wrong.append("holds no uv, which is to install it")
     if wrong:
         module.fail_json(msg=f"the lock of {module.params['name']} {'; '.join(wrong)}")
 
@@ -164,13 +223,13 @@ def main() -> None:
         Path(module.params["root"]), module.params["name"], module.params["lock"], module.params["keep"]
     )
     version = interpreter(module)
+    if module.params["shared"]:
+        look(module, environment)
     build, switch = not environment.is_complete(), not environment.is_current()
     previous = environment.previous()
     result = {
+        **described(environment),
         "changed": build or switch or bool(environment.superseded()),
-        "path": str(environment.target),
-        "link": str(environment.link),
-        "lock_sha256": environment.digest,
         "python_version": version,
         "complete": not build,
         "removed": [str(path) for path in environment.superseded()],
@@ -179,7 +238,7 @@ def main() -> None:
     if not module.check_mode:
         try:
             if build:
-                environment.build(module.params["python"], pip_options(module), module.run_command)
+                make(module, environment)
                 result["complete"] = True
         except (EnvironmentFailed, OSError) as error:
             module.fail_json(msg=f"environment {module.params['name']}: {error}", **result)

@@ -88,3 +88,12 @@ def module() -> Callable[..., dict[str, Any]]:
         return answer
 
     return run
+
+
+@pytest.fixture(scope="session")
+def lock(connect: Callable[[str], Host]) -> dict[str, str]:
+    """Locks of the lab's wheelhouse, what only tests install included: line by project."""
+    lines: list[str] = []
+    for folder in ("wheels", "wheels/tools"):
+        lines += connect("n1").file(f"/srv/gpuops-lab/{folder}/requirements.txt").content_string.splitlines()
+    return {line.split("==")[0]: line for line in lines}

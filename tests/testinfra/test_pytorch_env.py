@@ -1,30 +1,18 @@
-"""Environments of the lab's nodes: what was locked is what runs, building another never harms the one in use, and the
-training stage says of parallel training what is right, what is slow, and who is guilty."""
+"""Environments of the lab's nodes: what was locked is what runs, building another never harms the one in use."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 ROOT = "/opt/gpuops/envs"
+LINKS = ["/srv/gpuops-lab/wheels", "/srv/gpuops-lab/wheels/tools"]
 PROJECT = Path(__file__).resolve().parents[2]
-SCHEMA = json.loads((PROJECT / "roles/nccl_tests/files/acceptance.schema.json").read_text(encoding="utf-8"))
 Module = Callable[..., dict[str, Any]]
-
-
-@pytest.fixture(scope="module")
-def lock(connect: Callable[[str], Any]) -> dict[str, str]:
-    """The wheelhouse's lock: line by project."""
-    text = connect("n1").file("/srv/gpuops-lab/wheels/requirements.txt").content_string
-    return {line.split("==")[0]: line for line in text.splitlines()}
 
 
 def test_the_locked_torch_runs_on_every_node(connect: Callable[[str], Any], lock: dict[str, str]) -> None:
@@ -149,29 +137,88 @@ def test_another_python_is_refused_before_anything_is_built(n1: Any, build: Modu
     assert not n1.file("/opt/wrong").exists
 
 
+# Says that it runs, and imports only when it is told to.
 LATE = """
-import os, time
-while not os.path.exists("/tmp/go"):
+import os, time, sys, markupsafe._speedups
+open(sys.argv[1], "w").close()
+while not os.path.exists("/srv/go"):
     time.sleep(0.1)
-import fsspec
-print(fsspec.__file__)
+import filelock
+print(filelock.__file__)
 """
 
 
-def test_a_job_keeps_its_environment_while_another_takes_its_place(
-    n1: Any, build: Module, lock: dict[str, str]
+def submit(ctl: Any, n1: Any, name: str) -> None:
+    """A job on n1 in whatever environment is in use now; it runs when this returns."""
+    job = f"/opt/test-envs/small/bin/python /srv/late.py /srv/{name}.started"
+    ctl.check_output(f"cd / && sbatch -Q -w n1 -o /srv/{name}.out --mem=100 --wrap 'exec {job}'")
+    n1.check_output(f"timeout 120 sh -c 'until [ -e /srv/{name}.started ]; do sleep 0.2; done'")
+
+
+def said_by(n1: Any, name: str) -> str:
+    n1.check_output(f"timeout 120 sh -c 'until [ -s /srv/{name}.out ]; do sleep 0.2; done'")
+    return str(n1.file(f"/srv/{name}.out").content_string).strip()
+
+
+def test_jobs_keep_their_environment_over_upgrade_rollback_and_pruning(
+    ctl: Any, n1: Any, build: Module, lock: dict[str, str]
 ) -> None:
-    """Upgrade and rollback under a process that has not yet imported all that it will."""
-    build([lock["filelock"], lock["fsspec"]])
-    n1.check_output("cat > /tmp/job.py << 'END'\n" + LATE + "END")
-    n1.check_output("rm -f /tmp/go /tmp/job.out")
-    python = n1.check_output("readlink -f /opt/test-envs/small") + "/bin/python"
-    n1.check_output(f"nohup {python} /tmp/job.py > /tmp/job.out 2>&1 < /dev/null &")
-    other = build([lock["filelock"]])
-    assert other["changed"] is True
-    n1.check_output("touch /tmp/go; for i in $(seq 300); do [ -s /tmp/job.out ] && break; sleep 0.1; done")
-    assert "/opt/test-envs/small-" in n1.file("/tmp/job.out").content_string
-    assert not n1.run("/opt/test-envs/small/bin/python -c 'import fsspec'").succeeded, "new jobs have the new one"
+    """Jobs of Slurm that have not yet imported all that they will, started before and after an upgrade."""
+    n1.check_output("rm -f /srv/go /srv/*.started /srv/*.out; cat > /srv/late.py << 'END'\n" + LATE + "END")
+
+    two = [lock["markupsafe"], lock["filelock"]]
+    three = [*two, lock["fsspec"]]
+    old = build(three)["path"]
+    submit(ctl, n1, "before")
+    new = build(two)["path"]
+    submit(ctl, n1, "after")
+    pruned = build(three, keep=0)
+    assert pruned["path"] == old, "gone back"
+    assert new not in pruned["removed"], "a job runs in it"
+    n1.check_output("touch /srv/go")
+    assert said_by(n1, "before").startswith(f"{old}/lib/")
+    assert said_by(n1, "after").startswith(f"{new}/lib/")
+    submit(ctl, n1, "back")
+    assert said_by(n1, "back").startswith(f"{old}/lib/")
+    n1.check_output("timeout 60 sh -c 'while pgrep -f [l]ate.py > /dev/null; do sleep 0.2; done'")
+    assert new in build(three, keep=0)["removed"]
+
+
+def test_uv_makes_what_pip_makes(n1: Any, build: Module, lock: dict[str, str]) -> None:
+    lines = [lock[name] for name in ("uv", "jinja2", "markupsafe")]
+    by = {
+        installer: build(lines, root=f"/opt/by-{installer}", installer=installer, find_links=LINKS)
+        for installer in ("pip", "uv")
+    }
+    assert [by[installer]["failed"] for installer in by] == [False, False], by
+    frozen = [n1.check_output(f"/opt/by-{installer}/small/bin/python -m pip freeze --all") for installer in by]
+    assert frozen[0] == frozen[1]
+    assert "markupsafe==" in frozen[0].lower()
+    n1.check_output("/opt/by-uv/small/bin/python -c 'import jinja2, markupsafe._speedups'")
+    assert set(n1.check_output("ls -A /opt/by-uv").split()) == {Path(by["uv"]["path"]).name, "small"}, (
+        "no cache is left"
+    )
+
+    digest = lock["fsspec"].rpartition(":")[2]
+    wrong = build(
+        [lock["uv"], lock["fsspec"].replace(digest, digest[::-1])],
+        root="/opt/by-uv",
+        installer="uv",
+        find_links=LINKS,
+    )
+    assert "Hash mismatch for `fsspec==" in wrong["msg"]
+    assert n1.file("/opt/by-uv/small").linked_to == by["uv"]["path"]
+
+
+def test_an_environment_that_was_moved_still_trains(n1: Any) -> None:
+    """Links to the same files, so that nothing is copied; what is asked is where Python finds them."""
+    n1.check_output("rm -rf /opt/elsewhere && cp -al $(readlink -f /opt/gpuops/envs/torch) /opt/elsewhere")
+    n1.check_output("echo 'import torch, sys; print(sys.prefix, torch.__file__)' > /srv/where.py")
+    said = n1.check_output("/opt/elsewhere/bin/torchrun --standalone --nproc-per-node=1 /srv/where.py")
+    n1.check_output("rm -rf /opt/elsewhere")
+    prefix, torch = said.split()
+    assert prefix == "/opt/elsewhere"
+    assert torch.startswith("/opt/elsewhere/lib/")
 
 
 def test_what_gets_in_from_outside_is_named(n1: Any, module: Module) -> None:
@@ -186,199 +233,3 @@ def test_what_gets_in_from_outside_is_named(n1: Any, module: Module) -> None:
     ) in found
     assert f"{site} has torch of its own" in found
     assert module("n1", "gpuops.cluster.python_clashes")["clashes"] == []
-
-
-@pytest.fixture
-def offline(n2: Any) -> Iterator[None]:
-    """n2 without a network beyond the lab's own bridge: this machine forwards nothing of it."""
-    address = n2.check_output("hostname -I").split()[0]
-    table = ["nft", "add", "table", "ip", "gpuops_test_offline"]
-    chain = "add chain ip gpuops_test_offline forward { type filter hook forward priority -10 ; }"
-    rule = f"add rule ip gpuops_test_offline forward ip saddr {address} counter reject"
-    for command in (table, ["nft", chain], ["nft", rule]):
-        subprocess.run(command, check=True)
-    yield
-    subprocess.run(["nft", "delete", "table", "ip", "gpuops_test_offline"], check=True)
-
-
-@pytest.mark.usefixtures("offline")
-def test_a_bundle_installs_without_network(
-    tmp_path: Path, ctl: Any, n2: Any, module: Module, lock: dict[str, str]
-) -> None:
-    """Made on ctl, which stands for the connected machine; copied to n2, checked there, and installed from."""
-    (tmp_path / "small.lock").write_text(f"{lock['filelock']}\n{lock['pip']}\n")
-    given = {
-        "bundle_host": "ctl",
-        "bundle_dir": "/srv/bundle",
-        "bundle_locks": [str(tmp_path / "small.lock")],
-        "bundle_packages": ["tree"],
-        "bundle_pip_options": ["--no-index", "--find-links=/srv/gpuops-lab/wheels"],
-    }
-    command = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "inventories/lab", "playbooks/bundle.yml"]
-    command += ["-e", json.dumps(given)]
-    ctl.check_output("rm -rf /srv/bundle")
-    for changed in (True, False):
-        done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert (" changed=0 " not in done.stdout) is changed, done.stdout
-
-    ssh = ["ssh", "-F", n2.backend.ssh_config]
-    tar = subprocess.run([*ssh, "ctl", "tar -C /srv -cf - bundle"], check=True, capture_output=True).stdout
-    subprocess.run([*ssh, "n2", "tar -C /srv -xf -"], check=True, input=tar)
-    n2.check_output("cd /srv/bundle && sha256sum --check --quiet SHA256SUMS")
-    built = module(
-        "n2",
-        "gpuops.cluster.python_environment",
-        name="small",
-        root="/opt/offline-envs",
-        lock=(tmp_path / "small.lock").read_text(),
-        find_links=["/srv/bundle/wheels"],
-        no_index=True,
-    )
-    assert built["failed"] is False, built
-    n2.check_output("/opt/offline-envs/small/bin/python -c 'import filelock'")
-    apt = "-o Dir::Etc::sourceparts=/dev/null -o Dir::Etc::sourcelist=/srv/bundle.list -o Dir::State::lists=/srv/lists"
-    n2.check_output("mkdir -p /srv/lists/partial; echo 'deb [trusted=yes] file:/srv/bundle/debs ./' > /srv/bundle.list")
-    n2.check_output(f"apt-get {apt} -qq update && DEBIAN_FRONTEND=noninteractive apt-get {apt} -qq -y install tree")
-    assert n2.package("tree").is_installed
-
-    n2.check_output("echo damage >> /srv/bundle/debs/Packages")
-    assert "debs/Packages: FAILED" in n2.run("cd /srv/bundle && sha256sum --check --quiet SHA256SUMS").stdout
-
-
-DATA = "/srv/training-data"
-MODES = ("data parallel", "sharded", "gradient accumulation", "pipeline", "tensor parallel")
-
-
-def train(folder: Path, **variables: Any) -> subprocess.CompletedProcess[str]:
-    """The stage as users call it. The lab's cores are few and shared: figures are looked at, hardly demanded."""
-    given = {
-        "pytorch_env_report_dir": str(folder),
-        "pytorch_env_training_efficiency": 0.0001,
-        "pytorch_env_training_data_wait": 1,
-        "pytorch_env_training_seconds": 0.5,
-        "pytorch_env_data_sample_bytes": 4096,
-        **variables,
-    }
-    command = [
-        str(Path(sys.executable).with_name("ansible-playbook")),
-        "-i",
-        "inventories/lab",
-        "-e",
-        json.dumps(given),
-    ]
-    return subprocess.run(
-        [*command, "playbooks/acceptance.yml", "--tags", "training"],
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def stage_of(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The whole report, and its training stage's results by what was checked."""
-    report: dict[str, Any] = json.loads((folder / "acceptance.json").read_text(encoding="utf-8"))
-    jsonschema.validate(report, SCHEMA)
-    stage = next(stage for stage in report["stages"] if stage["name"] == "training")
-    return report, {result["check"]: result for result in stage["results"]}
-
-
-@pytest.fixture
-def data(n1: Any, n2: Any) -> Iterator[None]:
-    """Something to train on, on both nodes."""
-    for host in (n1, n2):
-        host.check_output(f"mkdir -p {DATA} && head -c 4000000 /dev/urandom > {DATA}/one")
-    yield
-    for host in (n1, n2):
-        host.check_output(f"rm -rf {DATA}")
-
-
-@pytest.mark.usefixtures("data")
-def test_training_on_both_nodes_is_right_and_measured(tmp_path: Path) -> None:
-    done = train(tmp_path, pytorch_env_data_path=DATA)
-    assert done.returncode == 0, done.stdout + done.stderr
-    report, checks = stage_of(tmp_path)
-    assert report["verdict"] == "pass"
-    for mode in MODES:
-        result = next(result for name, result in checks.items() if name.startswith(mode))
-        assert (result["status"], result["nodes"]) == ("pass", ["n1", "n2"])
-        assert "on 4 ranks" in result["reason"]
-        assert 0 <= result["figures"][0]["value"] < 1e-12, "in float64 nothing but rounding is left"
-    scaling = checks["scaling from one process to all"]
-    figures = {figure["name"]: figure["value"] for figure in scaling["figures"]}
-    assert figures["throughput"] > 0
-    assert figures["compute of a step"] > 0
-    assert "on 4 ranks on 2 nodes" in scaling["reason"]
-    assert "the slowest is n" in checks["balance between ranks"]["reason"]
-    assert "(one reader), its 2 ranks need" in checks[f"read rate of {DATA}"]["reason"]
-    assert checks["data loading"]["status"] == "pass"
-    page = (tmp_path / "acceptance.html").read_text(encoding="utf-8")
-    assert "Throughput by ranks" in page
-    assert "n2 CPU process 1" in page, "each rank has its bar"
-    cases = ET.fromstring((tmp_path / "acceptance.junit.xml").read_text(encoding="utf-8")).iter("testcase")
-    assert len(list(cases)) == len(checks)
-
-
-def test_a_node_without_the_data_is_named(tmp_path: Path, n1: Any) -> None:
-    n1.check_output(f"mkdir -p {DATA} && echo one > {DATA}/one")
-    done = train(tmp_path, pytorch_env_data_path=DATA)
-    n1.check_output(f"rm -rf {DATA}")
-    assert done.returncode != 0
-    report, checks = stage_of(tmp_path)
-    assert [one["host"] for one in report["culprits"]] == ["n2"]
-    assert f"the data path {DATA} is no directory here" in checks["training on all ranks"]["reason"]
-    assert report["verdict"] == "fail"
-
-
-def test_a_node_with_another_lock_blocks_and_is_named(tmp_path: Path, n2: Any) -> None:
-    stamp = f"{ROOT}/torch/.gpuops.json"
-    kept = n2.file(stamp).content_string
-    n2.check_output(f'sed -i \'s/"lock_sha256": "./"lock_sha256": "x/\' {stamp}')
-    done = train(tmp_path)
-    n2.check_output("printf %s '" + kept + "' > " + stamp)
-    assert done.returncode != 0
-    report, checks = stage_of(tmp_path)
-    assert report["verdict"] == "blocked"
-    assert "n2 has the environment of lock x" in checks["training on all ranks"]["reason"]
-
-
-# Replaces DistributedDataParallel by a model that nobody averages: what a broken network library would do unnoticed.
-DEAF = """
-import sys
-sys.path.insert(0, "/opt/gpuops/checks")
-import training_check, training_numbers
-training_numbers.DistributedDataParallel = lambda model, **options: model
-sys.exit(training_check.main())
-"""
-
-
-def test_training_that_does_not_communicate_is_found(n1: Any) -> None:
-    n1.check_output("cat > /tmp/deaf.py << 'END'\n" + DEAF + "END")
-    said = n1.check_output(
-        f"{ROOT}/torch/bin/torchrun --standalone --nproc-per-node=2 /tmp/deaf.py --seconds=0.1 --sample-bytes=64"
-    )
-    found = json.loads(next(line for line in said.splitlines() if line.startswith('{"training')))["training"]
-    right = {answers[0]["mode"]: all(answer["right"] for answer in answers) for answers in found["modes"]}
-    assert right == {
-        "data_parallel": False,
-        "sharded": True,
-        "gradient_accumulation": False,
-        "pipeline": True,
-        "tensor_parallel": True,
-    }
-
-
-@pytest.mark.parametrize("program", ["train_ddp.py", "train_fsdp.py", "train_pipeline.py", "train_tensor.py"])
-def test_examples_train_on_both_nodes(ctl: Any, n1: Any, program: str) -> None:
-    """As a new user does it: the batch script, on all nodes, and the loss falls."""
-    options = {"train_ddp.py": "--epochs 2 --accumulate 2 --profile /tmp/trace"}.get(program, "")
-    submit = f"sbatch --wait --nodes=2 --output=/tmp/{program}.out /opt/gpuops/examples/train.sbatch"
-    ctl.check_output(f"cd /tmp && {submit} {program} {options}")
-    said = n1.file(f"/tmp/{program}.out").content_string
-    losses = [float(line.split("loss ")[1].split(",")[0]) for line in said.splitlines() if "loss " in line]
-    assert len(losses) > 1
-    assert losses[-1] < 0.9 * losses[0], said
-    if program == "train_ddp.py":
-        assert "4 processes, rate 0.141" in said, "0.05 times the root of 4 processes and 2 passes"
-        assert n1.check_output("ls /tmp/trace").split()

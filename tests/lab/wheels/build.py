@@ -20,19 +20,21 @@ from pathlib import Path
 PYTHON = "3.11"
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 REQUIREMENTS = ("torch==2.13.0", "numpy==2.4.6", "setuptools<82", "pip")
+# A folder of their own: what only some tests install.
+TOOLS = ("uv==0.13.9", "ipykernel==7.4.0")
 
 
-def key() -> str:
-    """What the wheelhouse was made from; another key means that it is made anew."""
-    return hashlib.sha256(repr((PYTHON, PLATFORMS, REQUIREMENTS)).encode()).hexdigest()
+def key(requirements: tuple[str, ...]) -> str:
+    """What a wheelhouse was made from; another key means that it is made anew."""
+    return hashlib.sha256(repr((PYTHON, PLATFORMS, requirements)).encode()).hexdigest()
 
 
-def download(target: Path) -> None:
+def download(target: Path, requirements: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--dest", str(target)]
     command += ["--only-binary=:all:", "--implementation=cp", f"--python-version={PYTHON}"]
     command += [f"--abi=cp{PYTHON.replace('.', '')}", "--abi=abi3", "--abi=none"]
     command += [f"--platform={platform}" for platform in PLATFORMS]
-    subprocess.run([*command, *REQUIREMENTS], check=True)
+    subprocess.run([*command, *requirements], check=True)
 
 
 def lock_line(wheel: Path) -> str:
@@ -42,22 +44,33 @@ def lock_line(wheel: Path) -> str:
     return f"{re.sub(r'[-_.]+', '-', name).lower()}=={version.replace('_', '+')} --hash=sha256:{digest}"
 
 
+def wheelhouse(out: Path, requirements: tuple[str, ...]) -> None:
+    """Wheels with all that they need, and their lock, unless they are there."""
+    stamp = out / ".key"
+    if stamp.exists() and stamp.read_text() == key(requirements):
+        return
+    stamp.unlink(missing_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
+    for old in out.glob("*.whl"):
+        old.unlink()
+    download(out, requirements)
+    lines = sorted(lock_line(wheel) for wheel in out.glob("*.whl"))
+    (out / "requirements.txt").write_text("\n".join(lines) + "\n")
+    stamp.write_text(key(requirements))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--cache", type=Path, required=True)
     out: Path = parser.parse_args().out
-    stamp = out / ".key"
-    if stamp.exists() and stamp.read_text() == key():
-        return 0
-    stamp.unlink(missing_ok=True)
-    out.mkdir(parents=True, exist_ok=True)
-    for old in out.glob("*.whl"):
-        old.unlink()
-    download(out)
-    lines = sorted(lock_line(wheel) for wheel in out.glob("*.whl"))
-    (out / "requirements.txt").write_text("\n".join(lines) + "\n")
-    stamp.write_text(key())
+    wheelhouse(out, REQUIREMENTS)
+    tools = out / "tools"
+    wheelhouse(tools, TOOLS)
+    # What uv installs holds uv.
+    locked = [path.read_text() for path in (out / "requirements.txt", tools / "requirements.txt")]
+    uv = next(line for line in locked[1].splitlines() if line.startswith("uv=="))
+    (tools / "torch-by-uv.txt").write_text(f"{locked[0]}{uv}\n")
     return 0
 
 

@@ -29,7 +29,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=32, help="samples of one process in one pass")
     parser.add_argument("--accumulate", type=int, default=1, help="passes before each step of the optimizer")
     parser.add_argument(
-        "--lr", type=float, default=0.05, help="rate that is right for one process without accumulation"
+        "--lr", type=float, default=0.01, help="rate that is right for one process without accumulation"
     )
     # N processes make every batch N times larger. There is no law of what the rate should then be: `linear` is usual
     # for SGD (with a warmup, below), `sqrt` for Adam and the like; `none` keeps it. Compare the losses, then choose.
