@@ -9,6 +9,7 @@ Documented in the module of the same name.
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from typing import Any
 
@@ -17,8 +18,14 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gpuops.cluster.plugins.filter.nccl_results import FilterModule
-from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_compare, _gate_report, _gate_store
-from ansible_collections.gpuops.cluster.plugins.module_utils._gate_launch import fingerprint
+from ansible_collections.gpuops.cluster.plugins.module_utils import (
+    _gate_compare,
+    _gate_leaves,
+    _gate_report,
+    _gate_store,
+)
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_launch as launching
+from ansible_collections.gpuops.cluster.plugins.module_utils._gate_judge import last_words
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_publish import publish
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_run import Gate
 from ansible_collections.gpuops.cluster.plugins.modules import nccl_gate
@@ -51,6 +58,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         nodes = {
             name: {**node, "gpus": node["capability"]["gpus"]} for name, node in sorted(settings.pop("nodes").items())
         }
+        self._leaves(nodes, settings)
         proof, parts = self._keys(nodes, settings)
         result["report"] = str(store.folder / "acceptance.html")
         valid = None if settings["always"] else store.proof(proof, settings["valid_days"], time.time())
@@ -86,15 +94,17 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         if old is not None:
             report["compared"] = self._compare(old, report, gate.settings["compare_to"])
         publish(store.folder, report)
-        drained = self._drain(gate, report)
-        if drained:
-            report["drained"] = drained
+        drained, problems = self._drain(gate, report)
+        if drained or problems:
+            report["drained"], report["warnings"] = drained, report["warnings"] + problems
             publish(store.folder, report)
         if report["verdict"] == "pass":
             store.promote(parts, finished, _gate_report.figures(report["stages"]))
         self._say(f"verdict: {report['verdict']}. {report['next_action']}")
         if drained:
             self._say(f"drained in Slurm: {', '.join(drained)}")
+        for problem in problems:
+            self._say(problem)
         outcome = {
             "changed": True,
             "drained": drained,
@@ -114,15 +124,32 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             self._say(line)
         return compared
 
-    def _drain(self, gate: Gate, report: dict[str, Any]) -> list[str]:
-        """Take guilty nodes out of service where that is wanted; returns which."""
+    def _drain(self, gate: Gate, report: dict[str, Any]) -> tuple[list[str], list[str]]:
+        """Take guilty nodes out of service where that is wanted; returns which, and why others could not be."""
         guilty = {one["host"]: one["evidence"] for one in report["culprits"] if one["kind"] in ("node", "gpu", "nic")}
-        launches = []
-        for host, evidence in guilty.items() if gate.settings["drain"] else ():
-            command = gate.launcher.drain(gate.nodes[host]["slurm_name"], f"nccl_tests: {evidence}"[:200])
-            if command:
-                launches.append({"name": host, "command": command, "environment": {}, "timeout": 60.0, "cleanup": []})
-        return [one["name"] for one in (self._launch(launches) if launches else []) if one["rc"] == 0]
+        launches = [
+            {
+                "name": host,
+                "command": launching.drain(gate.nodes[host]["slurm_name"], f"nccl_tests: {evidence}"[:200]),
+                "environment": {},
+                "timeout": 60.0,
+                "cleanup": [],
+            }
+            for host, evidence in (guilty.items() if gate.settings["drain"] else ())
+        ]
+        outcomes = self._launch(launches) if launches else []
+        bad = [one for one in outcomes if one["rc"] != 0]
+        problems = [f"{one['name']} could not be drained in Slurm: {last_words(one['stderr'])}" for one in bad]
+        return [one["name"] for one in outcomes if one["rc"] == 0], problems
+
+    def _leaves(self, nodes: dict[str, Any], settings: dict[str, Any]) -> None:
+        """The leaf switch of each node from Slurm's topology, where nobody declared any."""
+        if settings["launcher"] != "slurm" or len(nodes) < 3 or any(node.get("leaf") for node in nodes.values()):
+            return
+        answer = self._low_level_execute_command(f"sh -c {shlex.quote(_gate_leaves.ASK)}")
+        known = _gate_leaves.known(answer.get("stdout", ""))
+        for node in nodes.values():
+            node["leaf"] = known.get(node["slurm_name"], "")
 
     def _keys(self, nodes: dict[str, Any], settings: dict[str, Any]) -> tuple[str, str]:
         """What a pass proves (these hosts, these settings), and what a baseline belongs to (this kind of hardware)."""
@@ -135,7 +162,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         )
         whole = json.dumps([nodes, matter], sort_keys=True, default=str)
         kind = json.dumps([kinds, len(nodes), settings["end"], settings["environment"]], sort_keys=True, default=str)
-        return fingerprint(whole), fingerprint(kind)
+        return launching.fingerprint(whole), launching.fingerprint(kind)
 
     def _launcher(self) -> str:
         answer = self._low_level_execute_command("scontrol ping")

@@ -9,6 +9,7 @@ from html import escape
 from typing import Any, Optional
 
 from . import _gate_counters as counting
+from . import _gate_transport as transport
 from . import _report_chart, _report_plot
 from . import _report_html as html
 from ._gate_charts import curves, heat_maps, number, size, trend, where
@@ -86,7 +87,9 @@ def _software(stage: dict[str, Any]) -> str:
     return f" of {'; '.join(releases[:3])}" if releases else ""
 
 
-def _stage(stage: dict[str, Any]) -> str:
+def _stage(stage: dict[str, Any], nodes: list[str]) -> str:
+    """`nodes` are all that the gate is about."""
+    out = [name for name in nodes if name not in stage["nodes"]] if stage["name"] == "cluster" else []
     title = escape(stage.get("title") or STAGES.get(stage["name"], stage["name"]))
     if stage["results"] and "check" in stage["results"][0]:
         return _checks(stage, title)
@@ -106,6 +109,7 @@ def _stage(stage: dict[str, Any]) -> str:
         table = _measurements(shown)
     table += more if len(stage["results"]) > len(shown) else ""
     why = next((result["expected_why"] for result in stage["results"]), "")
+    without = f"<p>Without {escape(', '.join(out[:8]))}, which failed alone.</p>" if out else ""
     text = (
         f"<p class='soft'>{stage['launches']} launches{escape(_software(stage))}. Expected: {escape(why)}.</p>"
         if stage["name"] != "isolation"
@@ -113,12 +117,11 @@ def _stage(stage: dict[str, Any]) -> str:
     )
     ways: dict[str, int] = next((result["ways"] for result in stage["results"] if result.get("ways")), {})
     if ways:
-        said = ", ".join(f"{way} ({count})" for way, count in list(ways.items())[:8])
-        text += f"<p class='soft'>NCCL said: {escape(said)}.</p>"
+        text += f"<p class='soft'>NCCL's own log: {escape(transport.words(ways))}.</p>"
     drawn = [*bad[:3], *good[: 1 if stage["name"] == "nodes" else 4]] if stage["name"] != "isolation" else []
     collectives = dict.fromkeys(result["collective"] for result in drawn)
     charts = "".join(curves([one for one in drawn if one["collective"] == name]) for name in collectives)
-    return f"<h2>{title}</h2>{text}{heat_maps(stage)}{table}{charts}"
+    return f"<h2>{title}</h2>{without}{text}{heat_maps(stage)}{table}{charts}"
 
 
 def _counters(moves: list[dict[str, Any]]) -> str:
@@ -131,8 +134,10 @@ def _counters(moves: list[dict[str, Any]]) -> str:
 def _baseline(report: dict[str, Any]) -> str:
     """What earlier passing runs of the same hardware and software reached, and their trend up to this run."""
     values = report["baseline"].get("values") or {}
+    title = "Earlier passing runs of the same hardware and software"
     if not values:
-        return ""
+        none = "No baseline: none is on record, and those of other hardware, software or settings do not count."
+        return f"<h2>{title}</h2><p class='soft'>{none}</p>" if report["baseline"].get("key") else ""
     now = figures(report["stages"])
     head = [("Test", ""), ("Median of passing runs, GB/s", "n"), ("This run", "n"), ("Change", "n")]
     rows = []
@@ -142,7 +147,7 @@ def _baseline(report: dict[str, Any]) -> str:
     history = report["baseline"].get("history") or {}
     good = report["verdict"] == "pass"
     drawn = "".join(trend(test, runs, now.get(test), good) for test, runs in sorted(history.items()))
-    return "<h2>Earlier passing runs of the same hardware and software</h2>" + html.table(head, rows) + drawn
+    return f"<h2>{title}</h2>{html.table(head, rows)}{drawn}"
 
 
 def _compared(compared: Optional[dict[str, Any]]) -> str:
@@ -198,7 +203,7 @@ def _unmeasured(report: dict[str, Any]) -> str:
     if len(nodes["nodes"]) < 2:
         return ""
     failed = any(result["status"] == "fail" for result in nodes["results"])
-    why = "some nodes fail alone: repair or take them out first" if failed else "it was not asked for"
+    why = "fewer than two are good alone" if failed else "it was not asked for"
     return f"<p class='soft'>All nodes together were not measured, because {why}.</p>"
 
 
@@ -237,7 +242,8 @@ def page(report: dict[str, Any]) -> str:
         )
     value = "no figure" if expected["value_gbps"] is None else f"{number(expected['value_gbps'])} GB/s bus bandwidth"
     parts.append(f"<h2>What was expected</h2><p><b>{value}</b> of all_reduce: {escape(expected['derivation'])}.</p>")
-    parts += [_stage(stage) for stage in report["stages"]]
+    nodes: list[str] = next((stage["nodes"] for stage in report["stages"] if stage["name"] == "preflight"), [])
+    parts += [_stage(stage, nodes) for stage in report["stages"]]
     parts.append(_unmeasured(report))
     parts.append(_counters(report.get("counters") or []))
     parts += [_baseline(report), _compared(report.get("compared"))]

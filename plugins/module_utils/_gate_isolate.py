@@ -7,44 +7,48 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_model as model
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_pairs as pairing
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_verdict as deciding
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_rails import Rails
 
 
 class Isolate:
-    """`gate` is the Gate whose measurements failed; culprits are added to it."""
+    """`gate` is the Gate whose measurements failed; culprits, and at the end a stage, are added to it."""
 
     def __init__(self, gate: Any) -> None:
         self.gate = gate
         self.results: list[dict[str, Any]] = []
         self.rounds = 0
+        self.names: dict[str, None] = {}  # nodes that were searched, in their order
+        self.collective, self.count = "all_reduce", 0  # what pairs of nodes run, and how many failed together
 
     def accuse(self, kind: str, host: str, device: str, evidence: str) -> None:
         self.gate.culprits.append({"kind": kind, "host": host, "device": device, "evidence": evidence})
 
-    def _finish(self, names: list[str]) -> None:
+    def finish(self) -> None:
         launches = sum(len(result["samples"]) for result in self.results)
         if launches:
-            self.gate.add_stage("isolation", names, self.rounds, launches, self.results)
+            self.gate.add_stage("isolation", list(self.names), self.rounds, launches, self.results)
 
     # Between nodes
 
-    def between(self, failed: list[dict[str, Any]]) -> None:
-        """The nodes are good alone and bad together."""
-        names = list(self.gate.nodes)
-        what = f"{failed[0]['collective']} over all {len(names)} nodes: {failed[0]['reason']}"
+    def between(self, failed: list[dict[str, Any]], names: list[str]) -> None:
+        """These nodes are good alone and bad together: pairs run the collective that failed."""
+        self.collective, self.count = failed[0]["collective"], len(names)
+        self.names.update(dict.fromkeys(names))
+        before = len(self.gate.culprits)
+        what = f"{self.collective} over all {len(names)} nodes: {failed[0]['reason']}"
         if len(names) == 2:
             rails = Rails(self).find({"both": names}) if self.gate.settings["isolate"] else {}
             for rail in rails.get("both") or [""]:
                 slow = f", {rail} is slower than the other rails" if rail else ""
                 text = f"both nodes pass alone, together they do not{slow}: {what}"
                 self.accuse("path", " and ".join(names), rail, text)
-            self._finish(names)
             return
         if not self.gate.settings["isolate"]:
             return
-        leaves = {name: node["leaf"] for name, node in self.gate.nodes.items() if node.get("leaf")}
+        leaves = {name: self.gate.nodes[name]["leaf"] for name in names if self.gate.nodes[name].get("leaf")}
         scheme = pairing.Isolation(names, leaves)
         while waves := scheme.next_round():
             self.rounds += 1
@@ -63,18 +67,26 @@ class Isolate:
         for a, b in scheme.guilty_paths():
             reason = next(result["reason"] for result in self.results[::-1] if set(result["nodes"]) == {a, b})
             self.accuse("path", f"{a} and {b}", "", f"this pair failed twice, each node is good with others: {reason}")
-        if scheme.first and all(scheme.first.values()) and not self.gate.culprits:
+        if scheme.first and all(scheme.first.values()) and len(self.gate.culprits) == before:
             self._halves(names, what)
-        if not scheme.cleared and not self.gate.culprits:
+        if not scheme.cleared and len(self.gate.culprits) == before:
             for rail in Rails(self).find({"all": names}).get("all", []):
                 text = f"over this NIC alone all nodes are slower than over any other, no pair is good: {what}"
                 self.accuse("path", f"all {len(names)} nodes", rail, text)
-        self._finish(names)
+        if len(self.gate.culprits) == before:
+            self._once(scheme)
+
+    def _once(self, scheme: pairing.Isolation) -> None:
+        """Pairs that failed and were good when they ran again: nobody is accused, but who looks further begins here."""
+        pairs = [pair for pair, good in scheme.again.items() if good]
+        if pairs:
+            shown = ", ".join(f"{a} and {b}" for a, b in pairs[:4]) + (" and others" if len(pairs) > 4 else "")
+            self.gate.accepted.append(f"these pairs failed once and were good when they ran again: {shown}")
 
     def _accuse_nodes(self, scheme: pairing.Isolation) -> None:
         """Nodes that failed with all partners, or their NICs, where one rail is slower than the others."""
         guilty = scheme.guilty_nodes()
-        partners = [node for node in self.gate.nodes if node in scheme.cleared]
+        partners = [node for node in self.names if node in scheme.cleared]
         evidence = {}
         for node in guilty:
             bad = [result for result in self.results if node in result["nodes"]]
@@ -87,7 +99,7 @@ class Isolate:
 
     def _accuse_leaves(self, one: list[str], other: list[str], count: int, scheme: pairing.Isolation) -> None:
         """Nodes are good among themselves and bad across: what lies between is guilty, not they."""
-        bad = [result for result in self.results if result["status"] == "fail"]
+        bad = [result for result in self.results if result["status"] == "fail" and not result["devices"]]
         example = f"{' and '.join(bad[0]['nodes'])}: {bad[0]['reason']}" if bad else "see the pairs"
         if not other:
             text = f"all {count} pairs with nodes of other leaves are bad, pairs inside this leaf are good; {example}"
@@ -110,7 +122,7 @@ class Isolate:
             halves = [group[:cut], group[cut:]]
             self.rounds += 1
             tests = [
-                {"label": f"half{self.rounds}-{part}", "names": half, "collective": "all_reduce"}
+                {"label": f"half{self.rounds}-{part}", "names": half, "collective": self.collective}
                 for part, half in enumerate(halves, 1)
                 if len(half) > 1
             ]
@@ -131,12 +143,24 @@ class Isolate:
             self.accuse("path", ", ".join(group), "", f"every pair is good, these together are not: {what}")
 
     def _group_limits(self, test: dict[str, Any]) -> dict[str, Any]:
-        limits: dict[str, Any] = self.gate.limits("cluster", "all_reduce", test["names"])
-        return {**limits, "max_cv": 1e9, "baseline_gbps": None}
+        return self._limits("cluster", test["names"])
+
+    def _limits(self, stage: str, names: list[str]) -> dict[str, Any]:
+        """What some of the nodes are held against, without the noise limit: the median decides.
+
+        A figure that was configured for all nodes is scaled where fewer of them carry more each.
+        """
+        limits: dict[str, Any] = self.gate.limits(stage, self.collective, names)
+        limits.update(max_cv=1e9, baseline_gbps=None)
+        if stage == "cluster" and not limits["modelled"]:
+            gpus, usual = self.gate.nodes[names[0]]["gpus"], self.count
+            more = model.wire_share(self.collective, gpus, len(names)) / model.wire_share(self.collective, gpus, usual)
+            limits["expected_gbps"] = round(limits["expected_gbps"] * more, 5)
+        return limits
 
     def _pairs(self, wave: list[pairing.Pair], launches: int) -> dict[pairing.Pair, bool]:
         gate = self.gate
-        tests = [{"label": f"r{self.rounds}-{a}-{b}", "names": [a, b], "collective": "all_reduce"} for a, b in wave]
+        tests = [{"label": f"r{self.rounds}-{a}-{b}", "names": [a, b], "collective": self.collective} for a, b in wave]
         results = gate.measure(
             f"isolation-{self.rounds}", tests, lambda test: self._pair_limits(test["names"]), launches
         )
@@ -144,15 +168,15 @@ class Isolate:
         return {pair: result["status"] != "fail" for pair, result in zip(wave, results)}
 
     def _pair_limits(self, names: list[str]) -> dict[str, Any]:
-        """A pair is held against its own figure, without the noise limit: the median decides."""
-        key = "pair" if "pair" in self.gate.settings["expected"] else "cluster"
-        return {**self.gate.limits(key, "all_reduce", names), "max_cv": 1e9, "baseline_gbps": None}
+        key = "pair" if self.collective == "all_reduce" else f"pair_{self.collective}"
+        return self._limits("pair" if key in self.gate.settings["expected"] else "cluster", names)
 
     # Inside nodes
 
     def inside(self, failed: list[dict[str, Any]]) -> None:
         """These nodes are bad alone: name the GPU or the link in each, all nodes side by side."""
         alone = {result["nodes"][0]: result for result in failed}
+        self.names.update(dict.fromkeys(alone))
         nodes = self.gate.nodes
         if deciding.alike(failed, len(nodes)):
             self.gate.say(f"isolation: all {len(nodes)} nodes fail alike, so none of them is searched or accused")
@@ -173,7 +197,6 @@ class Isolate:
                 self.accuse("gpu", name, f"{a} and {b}", f"only this pair of GPUs is bad; alone: {result['reason']}")
             if not gpus and not links:
                 self.accuse("node", name, "", f"alone: {result['reason']}")
-        self._finish(list(alone))
 
     def _mark(self, name: str, bad: set[tuple[int, int]]) -> None:
         """Pairs of GPUs are judged against each other: only now is it known which ones failed."""

@@ -24,10 +24,14 @@ CAUSE = re.compile(
     r"segmentation fault|bus error|test (nccl|cuda) failure|NCCL WARN|out of memory|oom-kill", re.IGNORECASE
 )
 TELLING = re.compile(r"error|failure|failed|fatal|invalid|denied|refused|unreachable|not found", re.IGNORECASE)
+STEERING = re.compile(
+    r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd]"
+)
+SMALLER = re.compile(r"^#.*Reducing maxBytes to \d+ due to memory", re.MULTILINE)
 ALONE = {"interleaved_copies", "single_rank"}
 PLAIN = {  # the parser's codes in a person's words, the most telling first
     "usage": "it printed its usage, so this release does not know an option",
-    "no_rows": "there is no table",
+    "no_rows": "there is no table whose rows can be read",
     "incomplete": "its output breaks off",
 }
 CRASHES = {"crashed", "nccl_error", "cuda_error"}
@@ -42,8 +46,12 @@ def bytes_of(text: str) -> float:
 
 
 def last_words(text: str, limit: int = 200) -> str:
-    """What a log says about a failure: the first line with a cause, else the last with an error, else the last."""
-    lines = [line.strip() for line in text.splitlines() if any(letter.isalpha() for letter in line)]
+    """What a log says about a failure: the first line with a cause, else the last with an error, else the last.
+
+    Fit for a terminal and a page: without colours and what else would steer them.
+    """
+    plain = STEERING.sub("", text)
+    lines = [line.strip() for line in plain.splitlines() if any(letter.isalpha() for letter in line)]
     cause = next((line for line in lines if CAUSE.search(line)), "")
     telling = [line for line in lines if TELLING.search(line)]
     return (cause or (telling or lines or ["no output"])[-1])[:limit]
@@ -80,8 +88,9 @@ def sample(
     ranks: int,
     names: Sequence[str] = (),
     known: Optional[dict[str, str]] = None,
+    end: float = 0.0,
 ) -> dict[str, Any]:
-    """Judge one launch.
+    """Judge one launch, whose largest size should be `end` bytes.
 
     `outcome` is what `nccl_launch` returned ({rc, stdout, stderr, seconds, timed_out}), `runs` what `nccl_results` made
     of its output; for `names` and `known` see `misplaced`.
@@ -110,8 +119,8 @@ def sample(
         status, detail = "ranks", astray
     elif "not_checked" in problems:
         status, detail = "no_rows", "the data was not checked"
-    elif not _busbw(max(rows, key=lambda row: row["size"]), "out_of_place", collective, ranks) and ranks > 1:
-        status, detail = "no_rows", "the largest size has no bandwidth"
+    elif odd := _odd(rows, collective, ranks, 0.0 if SMALLER.search(outcome["stdout"]) else end):
+        status, detail = "no_rows", odd
     text = BROKEN.get(status, "")
     result: dict[str, Any] = {
         "status": status,
@@ -132,6 +141,25 @@ def sample(
             {"size": row["size"], "busbw": _busbw(row, "out_of_place", collective, ranks)} for row in rows
         ]
     return result
+
+
+def _odd(rows: list[dict[str, Any]], collective: str, ranks: int, end: float = 0.0) -> str:
+    """What is wrong with a table by itself, whose largest size should be `end` bytes; empty when nothing is.
+
+    Bandwidth follows from size and time, so a table that contradicts itself is not what nccl-tests measured.
+    """
+    row = max(rows, key=lambda row: row["size"])
+    if row["size"] < 0.9 * end:
+        return f"its table ends at {row['size']} bytes, {end:.0f} were asked for"
+    busbw, took = _busbw(row, "out_of_place", collective, ranks), (row.get("out_of_place") or {}).get("time_us")
+    if ranks < 2:
+        return ""
+    if not busbw:
+        return "the largest size has no bandwidth"
+    derived = float(row["size"]) / float(took) / 1e3 * busbw_factor(collective, ranks) if took else busbw
+    if abs(derived - busbw) > max(0.05 * busbw, 0.02):
+        return f"its table contradicts itself: {busbw:g} GB/s are printed, {derived:.4g} follow from size and time"
+    return ""
 
 
 def _busbw(row: dict[str, Any], place: str, collective: str, ranks: int) -> Optional[float]:

@@ -58,7 +58,8 @@ class Slurm:
     def names(self, nodes: Iterable[dict[str, Any]]) -> str:
         return ",".join(node["slurm_name"] for node in nodes)
 
-    def open(self, seconds: float) -> list[str]:
+    def open(self, seconds: Optional[float]) -> list[str]:
+        """The allocation, for so many seconds (none: what the partition gives)."""
         gpus = min(node["gpus"] for node in self.nodes)
         return [
             "salloc",
@@ -71,7 +72,7 @@ class Slurm:
             "--mem=0",
             "--overcommit",
             f"--immediate={self.settings['wait']}",
-            f"--time={math.ceil(seconds / 60) + 1}",
+            *([f"--time={math.ceil(seconds / 60) + 1}"] if seconds else []),
             *self.settings["slurm_options"],
         ]
 
@@ -126,12 +127,6 @@ class Slurm:
             f"{steps} | awk -v n={shlex.quote(label)} '$2 == n {{print $1}}' | xargs -r scancel --signal=KILL",
         ]
 
-    def drain(self, node: str, reason: str) -> list[str]:
-        """Takes a node out of service; one that is drained already keeps the reason it has."""
-        drain = 'scontrol update NodeName="$1" State=DRAIN Reason="$2"'
-        script = f'case $(sinfo -hNn "$1" -o %T) in *drain*) ;; *) {drain} ;; esac'
-        return ["sh", "-c", script, "drain", node, reason]
-
 
 class Mpirun:
     """Open MPI over ssh, for clusters without Slurm; also one node, where it needs no ssh."""
@@ -141,7 +136,7 @@ class Mpirun:
     def __init__(self, settings: dict[str, Any], nodes: list[dict[str, Any]]) -> None:
         self.settings, self.nodes = settings, nodes
 
-    def open(self, seconds: float) -> list[str]:
+    def open(self, seconds: Optional[float]) -> list[str]:
         return []
 
     def opened(self, outcome: dict[str, Any]) -> str:
@@ -182,8 +177,12 @@ class Mpirun:
     def cleanup(self, label: str) -> list[str]:
         return []
 
-    def drain(self, node: str, reason: str) -> list[str]:
-        return []
+
+def drain(node: str, reason: str) -> list[str]:
+    """Takes a node out of service in Slurm, whatever started the jobs; one that is drained keeps the reason it has."""
+    update = 'scontrol update NodeName="$1" State=DRAIN Reason="$2"'
+    script = f'state=$(sinfo -hNn "$1" -o %T) || exit; case $state in *drain*) ;; *) {update} ;; esac'
+    return ["sh", "-c", script, "drain", node, reason]
 
 
 Launcher = Union[Slurm, Mpirun]

@@ -1,13 +1,26 @@
 # Copyright (c) The gpuops.cluster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What pairs of nodes say of the leaf switches above them."""
+"""Leaf switches: which node is below which, as Slurm knows it, and what pairs of nodes say of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+# Switches of the lowest level, or blocks, of Slurm's topology, a line a node.
+ASK = r"""
+scontrol show topology 2>/dev/null |
+  sed -nE 's/^(SwitchName=([^ ]+) Level=0|BlockName=([^ ]+)) .*Nodes=([^ ]+).*/\2\3 \4/p' |
+  while read -r leaf nodes; do scontrol show hostnames "$nodes" | sed "s|^|LEAF $leaf |"; done
+"""
 Meeting = tuple[str, str, bool]  # leaf of one node, leaf of the other, whether the pair was good
+
+
+def known(text: str) -> dict[str, str]:
+    """From what Slurm said to the leaf of each of its nodes. One leaf for all tells nothing."""
+    words = [line.split() for line in text.splitlines() if line.startswith("LEAF ")]
+    found = {parts[2]: parts[1] for parts in words if len(parts) == 3}
+    return found if len(set(found.values())) > 1 else {}
 
 
 def bad_between(meetings: Iterable[Meeting]) -> set[frozenset[str]]:

@@ -32,6 +32,13 @@ def busbw_factor(collective: str, ranks: int) -> float:
     return (ranks - 1) / ranks if collective in SHARED else 1.0
 
 
+def wire_share(collective: str, gpus: int, nodes: int) -> float:
+    """Bus bandwidth over what a node's network carries for each of its GPUs: the fewer nodes, the more stays inside."""
+    if collective != "alltoall" or nodes < 2:
+        return 1.0
+    return (gpus * nodes - 1) / (gpus * nodes - gpus)
+
+
 def figure(gbps: Optional[float], why: str) -> Figure:
     return {"gbps": None if gbps is None else round(gbps, 2), "why": why}
 
@@ -246,7 +253,7 @@ def _least(nodes: dict[str, dict[str, Any]], key: str) -> Figure:
 
 def _alltoall(ring: Figure, network: Figure, gpus: int, count: int) -> Figure:
     ranks = gpus * count
-    share = float(network["gbps"]) / gpus * (ranks - 1) / (ranks - gpus)
+    share = float(network["gbps"]) / gpus * wire_share("alltoall", gpus, count)
     why = f"{network['why']} = {network['gbps']:g} GB/s over {gpus} GPUs, x ({ranks}-1)/({ranks}-{gpus})"
     if ring["gbps"] is not None and ring["gbps"] < share:
         return figure(ring["gbps"], f"inside a node: {ring['why']} (the network would carry {share:.1f}: {why})")

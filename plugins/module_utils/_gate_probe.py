@@ -14,11 +14,30 @@ Blocked = list[dict[str, str]]
 PROBE = r"""
 bin=$1
 mkdir -p -m 700 /run/nccl-gate 2>/dev/null
-libs=$({
-  ldd "$bin/all_reduce_perf" 2>/dev/null | awk '/lib(mpi|nccl)\.so/ {print $3}'
-  /sbin/ldconfig -p 2>/dev/null | awk '/libnccl-(net|tuner)[^ ]*\.so/ {print $NF}'
-} | sort -u)
-digest() { cat "$@" 2>/dev/null | sha256sum | cut -c1-16; }
+digest() { cat /dev/null "$@" 2>/dev/null | sha256sum | cut -c1-16; }
+needs() { ldd "$bin/all_reduce_perf" 2>/dev/null | awk -v lib="$1" 'index($1, lib) == 1 {print $3}'; }
+# NCCL loads its plugins at run time: from the loader's folders, or from where a variable points to.
+plugins() {
+  {
+    /sbin/ldconfig -p 2>/dev/null | awk '/libnccl-(net|tuner|profiler)[^ ]*\.so/ {print $NF}'
+    printf '%s\n' "${LD_LIBRARY_PATH:-}" | tr ':' '\n' | while read -r folder; do
+      [ -n "$folder" ] && ls "$folder"/libnccl-net*.so "$folder"/libnccl-tuner*.so 2>/dev/null
+    done
+    for file in "${NCCL_NET_PLUGIN:-}" "${NCCL_TUNER_PLUGIN:-}"; do [ -f "$file" ] && echo "$file"; done
+  } | sort -u
+}
+settings() {
+  said=$({
+    env | grep '^NCCL_' | sort
+    grep -hv '^ *\(#\|$\)' /etc/nccl.conf "${NCCL_CONF_FILE:-$HOME/.nccl.conf}"
+  } 2>/dev/null | tr '\t' ' ' | paste -sd' ')
+  if [ ${#said} -gt 400 ]; then printf %s "$said" | sha256sum | cut -c1-16; else printf '%s\n' "$said"; fi
+}
+# Somebody else's processes on the GPUs: figures beside them are worthless.
+busy() {
+  timeout 30 nvidia-smi --query-compute-apps=pid,process_name --format=csv,noheader 2>/dev/null |
+    grep '^ *[0-9]' | grep -v nvidia-cuda-mps | tr '\t,' '  ' | head -n 3 | paste -sd';'
+}
 # Bits of PCIe access control that send traffic between devices up through the root complex; on bare metal only.
 redirecting() {
   grep -q '^flags.* hypervisor' /proc/cpuinfo || [ -e /run/.containerenv ] || [ -e /.dockerenv ] && return
@@ -59,12 +78,15 @@ address() {
 }
 tools=''
 for tool in iperf3 ib_write_bw nvbandwidth; do command -v $tool >/dev/null && tools="$tools $tool"; done
-more=$(printf 'acs=%s\tdirect=%s\taddress=%s\ttools=%s' "$(redirecting)" "$(direct)" "$(address)" "${tools# }")
-printf 'GATE\tname=%s\tmemlock=%s\tshm_mib=%s\tbinaries=%s\tlibraries=%s\tmissing=%s\tnccl=%s\tloopback=%s\t%s\n' \
+more=$(printf 'acs=%s\tdirect=%s\taddress=%s\ttools=%s\tbusy=%s' \
+  "$(redirecting)" "$(direct)" "$(address)" "${tools# }" "$(busy)")
+more=$(printf 'libmpi=%s\tlibnccl=%s\tplugins=%s\t%s' \
+  "$(digest $(needs libmpi.so))" "$(digest $(needs libnccl.so))" "$(digest $(plugins))" "$more")
+printf 'GATE\tname=%s\tmemlock=%s\tshm_mib=%s\tbinaries=%s\tmissing=%s\tnccl=%s\tloopback=%s\t%s\n' \
   "${SLURMD_NODENAME:-$(hostname -s)}" "$(ulimit -l)" "$(df -Pm /dev/shm 2>/dev/null | awk 'NR==2 {print $2}')" \
-  "$(digest "$bin"/*_perf)" "$(digest $libs)" \
+  "$(digest "$bin"/*_perf)" \
   "$(ldd "$bin/all_reduce_perf" 2>&1 | awk '/not found|No such file/ {print $1}' | paste -sd,)" \
-  "$( { env | grep '^NCCL_' | sort; grep -hv '^ *#' /etc/nccl.conf; } 2>/dev/null | sha256sum | cut -c1-16)" \
+  "$(settings)" \
   "$(getent hosts "$(hostname)" | awk '$1 ~ /^127\./ || $1 == "::1" {print $1; exit}')" "$more"
 """
 
@@ -73,8 +95,10 @@ MIXED = {
     "product": "GPU model",
     "gpus": "number of GPUs",
     "binaries": "nccl-tests binaries (checksum)",
-    "libraries": "MPI and NCCL libraries (checksum)",
-    "nccl": "NCCL settings (NCCL_* and /etc/nccl.conf, checksum)",
+    "libmpi": "the MPI library (checksum)",
+    "libnccl": "the NCCL library (checksum)",
+    "plugins": "NCCL's network and tuner plugins (checksum)",
+    "nccl": "the set of NCCL settings (NCCL_* and nccl.conf)",
 }
 CONSUMER = re.compile(r"GeForce|TITAN", re.IGNORECASE)  # GPUDirect RDMA is not for them
 
@@ -95,7 +119,7 @@ def odd_ones(values: dict[str, Any], what: str) -> Blocked:
         "{what} is {value}, on most nodes {usual}: one gate run is for equal nodes (use --limit for one kind at a time)"
     )
     return [
-        {"host": host, "reason": text.format(what=MIXED[what], value=value, usual=usual)}
+        {"host": host, "reason": text.format(what=MIXED[what], value=value or "empty", usual=usual or "empty")}
         for host, value in values.items()
         if str(value) != usual
     ]
@@ -141,6 +165,8 @@ def _of_node(node: dict[str, Any], probe: dict[str, str], settings: dict[str, An
     if probe["shm_mib"].isdigit() and int(probe["shm_mib"]) < settings["min_shm_mib"]:
         least = settings["min_shm_mib"]
         found.append(("shm", f"/dev/shm has {probe['shm_mib']} MiB, nccl_tests_min_shm_mib is {least}"))
+    if probe.get("busy"):
+        found.append(("busy", f"other processes use its GPUs: {probe['busy']}"))
     if not node["rdma"]:
         return found
     if probe["memlock"] != "unlimited":
@@ -187,6 +213,6 @@ def blocked_by_probe(
             blocked.append(
                 {"host": host, "reason": f"its own name resolves to {probe['loopback']}: mpirun would call itself"}
             )
-    for what in ("binaries", "libraries", "nccl"):
-        blocked += odd_ones({host: probe[what] for host, probe in seen.items()}, what)
+    for what in ("binaries", "libmpi", "libnccl", "plugins", "nccl"):
+        blocked += odd_ones({host: probe.get(what, "") for host, probe in seen.items()}, what)
     return blocked, accepted

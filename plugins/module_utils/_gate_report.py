@@ -61,6 +61,9 @@ def warnings(stages: list[dict[str, Any]]) -> list[str]:
                     f"{result['collective']} was judged at {result['size']} bytes, it did not go up to nccl_tests_end"
                 )
                 found.setdefault(text, []).append(where)
+            if "through_host" in result["flags"]:
+                text = "NCCL moved data between GPUs and NICs through the hosts' memory: its log never says GDRDMA"
+                found.setdefault(text, []).append(where)
             if "not_judged" in result["flags"] and not result["expected_why"].startswith("one GPU"):
                 text = f"bandwidth of {result['collective']} was not judged, only its data: {result['expected_why']}"
                 found.setdefault(text, []).append(where)

@@ -16,7 +16,8 @@ LOGGING = {
     "NCCL_DEBUG_FILE": f"{FOLDER}/%h.%p.log",
 }
 WAYS = "Using network [A-Za-z0-9_-]+|via (NET|P2P|SHM|COLLNET)/[A-Za-z]+(/[0-9]+)?(/GDRDMA)?"
-WAYS += "|NVLS multicast support is available|NET/(IB|Socket) : Using [^;]+|[0-9]+ coll channels.*"
+WAYS += "|Bootstrap ?: Using [A-Za-z0-9._-]+|NVLS multicast support is available"
+WAYS += "|NET/(IB|Socket) : Using [^;]+|[0-9]+ coll channels.*"
 # One task a node: what its ranks said, counted, and the files removed.
 COLLECT = r"""
 grep -ohE "$2" "$1"/*.log 2>/dev/null |
@@ -45,6 +46,33 @@ def fallback(ways: dict[str, int], nodes: dict[str, dict[str, Any]]) -> str:
     )
 
 
+def unused_direct(ways: dict[str, int], nodes: dict[str, dict[str, Any]]) -> bool:
+    """Whether data went through the hosts' memory although NICs are RDMA devices."""
+    remote = [way for way in ways if way.startswith("via NET/IB")]
+    rdma = all(node["network"]["kind"] == "rdma" for node in nodes.values())
+    return bool(remote) and rdma and not any("GDRDMA" in way for way in remote)
+
+
+def words(ways: dict[str, int]) -> str:
+    """What NCCL's log says of its ways, for people: networks, transports, interfaces, channels."""
+    found: dict[str, dict[str, None]] = {}
+    for way, count in ways.items():
+        what, _space, rest = way.partition(" ")
+        if way.startswith("Using network"):
+            found.setdefault("network", {})[way.rpartition(" ")[2]] = None
+        elif what == "via":
+            found.setdefault("transports", {})[f"{rest} ({count})"] = None
+        elif way.startswith("Bootstrap"):
+            found.setdefault("first contact over", {})[way.rpartition(" ")[2]] = None
+        elif way.startswith("NET/"):
+            found.setdefault("devices", {})[way.partition("Using ")[2].strip()] = None
+        elif way.startswith("NVLS"):
+            found.setdefault("transports", {})["NVLS"] = None
+        else:
+            found.setdefault("channels", {})[way.partition(" channels")[0] if "," not in way else way] = None
+    return "; ".join(f"{what} {', '.join(list(some)[:6])}" for what, some in found.items())
+
+
 def look(gate: Any, names: list[str], result: dict[str, Any]) -> None:
     """Add to a result which ways NCCL took; a silent fall-back to sockets makes it a failure."""
     command = ["sh", "-c", COLLECT, "collect", FOLDER, WAYS]
@@ -52,5 +80,7 @@ def look(gate: Any, names: list[str], result: dict[str, Any]) -> None:
     gate.save("cluster-ways.log", f"{outcome['stdout']}\n{outcome['stderr']}")
     result["ways"] = read(outcome["stdout"])
     reason = fallback(result["ways"], gate.capabilities(names))
+    if unused_direct(result["ways"], gate.capabilities(names)):
+        result["flags"] = [*result["flags"], "through_host"]
     if reason:
         result.update(status="fail", reason=reason, flags=[*result["flags"], "socket_fallback"])

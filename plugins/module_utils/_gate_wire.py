@@ -71,10 +71,10 @@ def nvbandwidth_gbps(text: str) -> list[float]:
 
 
 class Wire:
-    """`gate` is a Gate that has probed its nodes; a stage and culprits are added to it."""
+    """`gate` is a Gate that has probed its nodes; a stage and culprits are added to it. `names` are asked."""
 
-    def __init__(self, gate: Any) -> None:
-        self.gate = gate
+    def __init__(self, gate: Any, names: list[str]) -> None:
+        self.gate, self.names = gate, names
         self.checks: list[dict[str, Any]] = []
         self.launches = 0
 
@@ -83,7 +83,7 @@ class Wire:
         return next((found[alias] for alias in self.gate.nodes[name]["aliases"] if alias in found), {})
 
     def _with(self, tool: str) -> list[str]:
-        return [name for name in self.gate.nodes if tool in self._probe(name).get("tools", "").split()]
+        return [name for name in self.names if tool in self._probe(name).get("tools", "").split()]
 
     def _pairs(self, tool: str) -> list[tuple[str, str]]:
         """Disjoint pairs of nodes that have the tool, across leaves, as in the first round of the isolation."""
@@ -92,8 +92,8 @@ class Wire:
         return list(zip(names[:half], names[half : 2 * half]))
 
     def run(self) -> None:
-        between = len(self.gate.nodes) > 1 and "cluster" in self.gate.settings["stages"]
-        rdma = all(node["capability"]["network"]["kind"] == "rdma" for node in self.gate.nodes.values())
+        between = len(self.names) > 1 and "cluster" in self.gate.settings["stages"]
+        rdma = all(self.gate.nodes[name]["capability"]["network"]["kind"] == "rdma" for name in self.names)
         if between and rdma:
             self._rails()
         elif between:

@@ -139,7 +139,7 @@ options:
     description: Findings of the preflight that do not block but are warnings.
     type: list
     elements: str
-    choices: [acs, gid, gpudirect, memlock, shm]
+    choices: [acs, busy, gid, gpudirect, memlock, shm]
     default: []
   wire:
     description:

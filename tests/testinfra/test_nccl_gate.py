@@ -134,6 +134,25 @@ def test_slow_network_of_a_node_is_named_and_drained(
     assert ctl.check_output("squeue --noheader") == "", "nothing is left in the queue"
 
 
+def test_two_faults_of_two_kinds_are_named_in_one_run(tmp_path: Path, faults: Callable[..., None]) -> None:
+    faults(n2="slow:0.1/1", n6="net:0.1")
+    report = gate(tmp_path)
+    assert guilty(report) == {("gpu", "n2", "1"), ("node", "n6", "")}
+    assert "Without n2, which failed alone." in (tmp_path / "acceptance.html").read_text(encoding="utf-8")
+
+
+def test_other_settings_on_one_node_block(tmp_path: Path, connect: Callable[[str], Host]) -> None:
+    n3 = connect("n3")
+    n3.check_output("echo NCCL_IB_TIMEOUT=1 > /etc/nccl.conf")
+    try:
+        report = gate(tmp_path)
+    finally:
+        n3.check_output("rm /etc/nccl.conf")
+    assert report["verdict"] == "blocked"
+    assert [one["host"] for one in report["blocked"]] == ["n3"]
+    assert "NCCL_IB_TIMEOUT=1" in report["blocked"][0]["reason"]
+
+
 def test_path_between_leaves_drains_nobody(tmp_path: Path, faults: Callable[..., None], ctl: Host) -> None:
     faults(**{one: ",".join(f"net:0.1@{one}+{other}" for other in NODES[4:]) for one in NODES[:4]})
     report = gate(tmp_path, nccl_tests_drain_culprits=True)

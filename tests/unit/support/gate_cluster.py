@@ -50,6 +50,9 @@ def node(name: str, **given: Any) -> dict[str, Any]:
     }
 
 
+BROKEN = ("hang", "crash", "wrong", "usage", "copies")
+
+
 class Cluster:
     """Answers the gate's command lines like Slurm with nccl-tests on good nodes, but for the faults given."""
 
@@ -57,6 +60,7 @@ class Cluster:
         self.faults, self.rng = faults, random.Random(5)
         self.commands: list[list[str]] = []
         self.seen: set[str] = set()
+        self.counts: dict[str, int] = {}
         self.said: list[str] = []
         self.logs: dict[str, str] = {}
 
@@ -79,10 +83,8 @@ class Cluster:
         label = launch["name"]
         names = next(word for word in words if word.startswith("--nodelist=")).partition("=")[2].split(",")
         if "collect" in words:
-            return {
-                **outcome,
-                "stdout": "".join(f"WAY\t8\tUsing network {n}\n" for n in self.faults.get("ways", ["IB"])),
-            }
+            said = [f"Using network {name}" for name in self.faults.get("ways", ["IB"])] + self.faults.get("said", [])
+            return {**outcome, "stdout": "".join(f"WAY\t8\t{way}\n" for way in said)}
         if "ports" in words or "counters" in words or label.startswith("wire-"):
             return {**outcome, **self.look(label)}
         if "sh" in words:
@@ -106,8 +108,16 @@ class Cluster:
         return {"stdout": self.faults.get("ports", "")}
 
     def probe(self, name: str) -> str:
-        fields = {"name": name, "memlock": "unlimited", "shm_mib": "64000", "binaries": "b", "libraries": "l"}
-        fields |= {"missing": "", "nccl": "n", "loopback": "", **self.faults.get("probe", {}).get(name, {})}
+        fields = {"name": name, "memlock": "unlimited", "shm_mib": "64000", "binaries": "b", "libmpi": "m"}
+        fields |= {
+            "libnccl": "l",
+            "plugins": "",
+            "busy": "",
+            "missing": "",
+            "nccl": "n",
+            "loopback": "",
+            **self.faults.get("probe", {}).get(name, {}),
+        }
         return "GATE\t" + "\t".join(f"{key}={value}" for key, value in fields.items()) + "\n"
 
     def perf(self, words: list[str], names: list[str], outcome: dict[str, Any]) -> dict[str, Any]:
@@ -119,34 +129,35 @@ class Cluster:
         usual = 48.5 * (ranks - 1) / (ranks - 8) if collective == "alltoall" else usual
         usual *= self.rng.gauss(1, self.faults.get("noise", 0.004))
         for victim, (kind, value) in self.faults.get("nodes", {}).items():
-            host, _slash, gpu = victim.partition("/")
-            members = set(host.split("+"))
-            if not members <= set(names) or (len(members) == 2 and len(names) != 2 and kind == "pair"):
+            if not self.concerns(victim, kind, names, devices, collective):
                 continue
-            if gpu and int(gpu) not in devices:
-                continue
-            if kind == "together" and len(names) == 1:
-                continue
-            if kind == "crowd" and len(names) < 3:
-                continue
-            if kind == "hang":
-                return {**outcome, "rc": -9, "timed_out": True, "seconds": 600.0}
-            if kind == "crash":
-                return {
-                    **outcome,
-                    "rc": 3,
-                    "stdout": self.table(collective, ranks, [])[:0],
-                    "stderr": "Test NCCL failure common.cu:450",
-                }
-            if kind == "wrong":
-                return {**outcome, "rc": 7, "stdout": self.table(collective, ranks, [usual], wrong=5)}
-            if kind == "usage":
-                return {**outcome, "stdout": "[]"}
-            if kind == "copies":
-                one = json.loads(self.table(collective, 1, [usual]))
-                return {**outcome, "stdout": json.dumps(one * ranks)}
-            usual *= value
+            if kind in BROKEN:
+                return {**outcome, **self.broken(kind, collective, ranks, usual)}
+            usual *= 0.6 if kind == "once" else value
         return {**outcome, "stdout": self.table(collective, ranks, [usual / 2, usual])}
+
+    def concerns(self, victim: str, kind: str, names: list[str], devices: set[int], collective: str) -> bool:
+        """Whether a launch on these nodes and GPUs meets the fault of this victim: host, host/gpu or host+host."""
+        host, _slash, gpu = victim.partition("/")
+        members = set(host.split("+"))
+        if not members <= set(names) or (gpu and int(gpu) not in devices):
+            return False
+        if kind == "once" and len(names) == 2:  # in the whole cluster, and in the first three launches of a pair
+            self.counts[victim] = self.counts.get(victim, 0) + 1
+            return self.counts[victim] <= 3
+        least = {"together": 2, "once": 2, "alltoall": 2, "crowd": 3}.get(kind, 1)
+        return len(names) >= least and (kind != "alltoall" or collective == kind)
+
+    def broken(self, kind: str, collective: str, ranks: int, usual: float) -> dict[str, Any]:
+        """What a launch that is no measurement ends as."""
+        if kind == "hang":
+            return {"rc": -9, "timed_out": True, "seconds": 600.0}
+        if kind == "crash":
+            return {"rc": 3, "stderr": "Test NCCL failure common.cu:450"}
+        if kind == "wrong":
+            return {"rc": 7, "stdout": self.table(collective, ranks, [usual], wrong=5)}
+        one = json.loads(self.table(collective, 1, [usual]))
+        return {"stdout": "[]" if kind == "usage" else json.dumps(one * ranks)}
 
     def table(self, collective: str, ranks: int, rates: list[float], wrong: int = 0) -> str:
         """What the filter would return, as JSON: the gate's `parse` is json.loads here."""

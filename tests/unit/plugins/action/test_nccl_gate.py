@@ -14,14 +14,15 @@ import pytest
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.gpuops.cluster.plugins.action import nccl_gate
+from ansible_collections.gpuops.cluster.plugins.module_utils._gate_judge import bytes_of
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_model import capability
 
 GPU = {"state": "ok", "devices": [{"index": i, "name": "NVIDIA L4"} for i in range(2)], "driver": {"version": "580"}}
-CELL = "   8109.1  {rate:>6.2f}  {rate:>6.2f}      0"
-ROW = f"   268435456      67108864     float     sum      -1{CELL}{CELL}"
+CELL = "   {took:.1f}  {rate:>6.2f}  {rate:>6.2f}      0"
+ROW = f"   {{size}}      {{count}}     float     sum      -1{CELL}{CELL}"
 
 
-def log(ranks: int, rate: float) -> str:
+def log(ranks: int, rate: float, size: int) -> str:
     devices = [f"#  Rank {r:2d} Group  0 Pid {r:6d} on n1 device {r:2d} [0000:0{r}:00] NVIDIA L4" for r in range(ranks)]
     head = [
         "# nThread 1 nGpus 1 minBytes 1 maxBytes 2 step: 2(factor) warmup iters: 5 iters: 20",
@@ -29,7 +30,7 @@ def log(ranks: int, rate: float) -> str:
         *devices,
     ]
     tail = ["# Out of bounds values : 0 OK", f"# Avg bus bandwidth    : {rate}"]
-    return "\n".join([*head, ROW.format(rate=rate), *tail]) + "\n"
+    return "\n".join([*head, ROW.format(rate=rate, size=size, count=size // 4, took=size / rate / 1e3), *tail]) + "\n"
 
 
 class Action(nccl_gate.ActionModule):
@@ -53,8 +54,10 @@ class Action(nccl_gate.ActionModule):
         return {"outcomes": [self.answer(launch) for launch in module_args["launches"]]}
 
     def answer(self, launch: dict[str, Any]) -> dict[str, Any]:
-        probe = "GATE\tname=n1\tmemlock=64\tshm_mib=9999\tbinaries=b\tlibraries=l\tmissing=\tnccl=n\tloopback=\n"
-        text = probe if "probe" in launch["name"] else log(2, self.rate)
+        probe = "GATE\tname=n1\tmemlock=64\tshm_mib=9999\tbinaries=b\tmissing=\tnccl=n\tloopback=\n"
+        command = launch["command"]
+        size = int(bytes_of(command[command.index("-e") + 1])) if "-e" in command else 1
+        text = probe if "probe" in launch["name"] else log(2, self.rate, size)
         if "drain" in launch["command"]:
             self.drains.append(launch["command"][-2:])
         errors = "salloc: Granted job allocation 7" if launch["command"][0] == "salloc" else ""
@@ -131,6 +134,49 @@ def test_guilty_node_is_drained_with_the_reason(tmp_path: Path) -> None:
     assert "Drained in Slurm:</b> n1" in (tmp_path / "acceptance.html").read_text(encoding="utf-8")
     result, action = gate(tmp_path, rate=3.0, launcher="slurm")
     assert (result["drained"], action.drains) == ([], []), "only where it is wanted"
+
+
+def test_guilty_node_is_drained_where_mpirun_starts_jobs(tmp_path: Path) -> None:
+    result, action = gate(tmp_path, rate=3.0, launcher="mpirun", drain=True)
+    assert (result["drained"], [node for node, _reason in action.drains]) == (["n1"], ["n1"])
+
+
+def test_drain_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = Action.answer
+
+    def refuse(self: Action, launch: dict[str, Any]) -> dict[str, Any]:
+        bad = (
+            {"rc": 1, "stderr": "slurm_update error: Access/permission denied"} if "drain" in launch["command"] else {}
+        )
+        return {**usual(self, launch), **bad}
+
+    monkeypatch.setattr(Action, "answer", refuse)
+    result, action = gate(tmp_path, rate=3.0, launcher="slurm", drain=True)
+    assert (result["verdict"], result["drained"]) == ("fail", [])
+    assert "n1 could not be drained in Slurm: slurm_update error: Access/permission denied" in action.said
+    report = json.loads((tmp_path / "acceptance.json").read_text())
+    assert "could not be drained" in report["warnings"][-1]
+
+
+TOPOLOGY = "LEAF leafa n1\nLEAF leafa n2\nLEAF leafb n3\nsomething else\n"
+
+
+@pytest.mark.parametrize(
+    ("declared", "answer", "expected"),
+    [
+        ("", TOPOLOGY, ["leafa", "leafa", "leafb"]),
+        ("mine", TOPOLOGY, ["mine", "mine", "mine"]),
+        ("", TOPOLOGY.replace("leafb", "leafa"), ["", "", ""]),
+        ("", "", ["", "", ""]),
+    ],
+)
+def test_leaves_are_those_of_slurm_where_none_is_declared(
+    monkeypatch: pytest.MonkeyPatch, declared: str, answer: str, expected: list[str]
+) -> None:
+    monkeypatch.setattr(Action, "_low_level_execute_command", lambda _self, _command: {"rc": 0, "stdout": answer})
+    nodes = {f"h{i}": {"slurm_name": f"n{i}", "leaf": declared} for i in (1, 2, 3)}
+    Action()._leaves(nodes, {"launcher": "slurm"})
+    assert [node["leaf"] for node in nodes.values()] == expected
 
 
 def test_check_mode_plans_and_starts_nothing(tmp_path: Path) -> None:

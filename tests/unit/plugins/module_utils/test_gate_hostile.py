@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Callable
 
 import jsonschema
@@ -97,6 +98,47 @@ HOSTILE: dict[str, tuple[Callable[[str, dict[str, Any]], dict[str, Any]], str]] 
         lines(lambda text: text[: [line[:1] for line in text].index(" ") + 1]),
         "breaks off",
     ),
+    "one size short, exit 0": (
+        lines(lambda text: [line for line in text if not line.strip().startswith(str(2**30))]),
+        "ends at 536870912 bytes, 1073741824 were asked for",
+    ),
+    "sizes of a thousandth": (
+        lines(lambda text: [re.sub(r"^ *(\d+)(?=  )", lambda m: str(int(m[1]) // 1024), line) for line in text]),
+        "were asked for",
+    ),
+    "figures that contradict each other": (cells("9999999.0 255.0 479.0 0"), "contradicts itself"),
+    "infinite": (cells("0.00 inf inf 0"), "no bandwidth"),
+    "negative": (cells("4200.0 -255.0 -479.0 0"), "whose rows can be read"),
+    "decimal commas": (cells("4200,0 255,00 479,00 0"), "whose rows can be read"),
+    "thousands with commas": (cells("4,200.0 255.0 479.0 0"), "whose rows can be read"),
+    "header twice": (
+        lines(lambda text: [part for line in text for part in ([line] * 2 if "algbw" in line else [line])]),
+        "copies",
+    ),
+    "one rank prints another table": (
+        lambda release, outcome: {
+            **outcome,
+            "stdout": outcome["stdout"] + table(release, "all_reduce", ["n2"], 1, 9.0).replace("1073741824", "4096"),
+        },
+        "copies",
+    ),
+    "colours and markup": (
+        lambda _release, outcome: {
+            **outcome,
+            "stdout": "",
+            "rc": 1,
+            "stderr": "\x1b[31;1mfatal error:\x1b[0m <img src=x onerror=alert(1)>\x1b]0;owned\x07\x00\u202e",
+        },
+        "ended with code 1: fatal error: <img src=x onerror=alert(1)>",
+    ),
+    "megabytes of words": (
+        lambda _release, outcome: {**outcome, "stdout": ("[0] lorem 12 34 ipsum: error " * 40 + "\n") * 500},
+        "no usable result",
+    ),
+    "megabytes of digits": (
+        lambda _release, outcome: {**outcome, "stdout": "1 " * 200000 + "\n" + "7" * 400000},
+        "no usable result",
+    ),
     "table of another table": (lambda _release, outcome: {**outcome, "stdout": outcome["stdout"] * 2}, "2 copies"),
     "eight lone ranks": (
         lambda release, outcome: {**outcome, "stdout": table(release, "all_reduce", ["n2"], 1, 479.0) * 8},
@@ -168,6 +210,28 @@ def test_hostile_output_names_the_node(release: str, kind: str) -> None:
     assert report["verdict"] == "fail"
     assert [(one["kind"], one["host"]) for one in report["culprits"]] == [("node", "n2")]
     assert words in report["culprits"][0]["evidence"]
+    assert not set(map(ord, report["culprits"][0]["evidence"])) & {*range(32), 0x7F, 0x9B}, "nothing steers a terminal"
+
+
+def test_smaller_tables_for_want_of_memory_are_judged_with_a_warning() -> None:
+    def reduced(text: list[str]) -> list[str]:
+        kept = [line for line in text if not line.strip().startswith(str(2**30))]
+        return [kept[0], "#", "# Reducing maxBytes to 536870912 due to memory limitation", *kept[1:]]
+
+    report = run(Hostile("2.17", lines(reduced)), expected={"node": 300})
+    assert report["verdict"] == "pass"
+    assert "n2: all_reduce was judged at 536870912 bytes" in " ".join(report["warnings"])
+
+
+def test_fault_that_shows_at_large_sizes_alone() -> None:
+    def slow(text: list[str]) -> list[str]:
+        large = table("2.17", "all_reduce", ["n2"], 8, 240.0).splitlines()
+        return [large[at] if line.strip().startswith(str(2**30)) else line for at, line in enumerate(text)]
+
+    report = run(Hostile("2.17", lines(slow)))
+    assert [(one["kind"], one["host"]) for one in report["culprits"]] == [("node", "n2")]
+    assert "240 GB/s, below the floor" in report["culprits"][0]["evidence"]
+    assert [point["busbw"] for point in report["stages"][1]["results"][1]["curve"]] == [383.2, 240.0]
 
 
 def harmless(text: list[str]) -> list[str]:

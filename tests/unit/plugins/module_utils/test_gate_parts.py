@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.gpuops.cluster.plugins.filter.nccl_results import FilterModule
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_judge as judging
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_launch as launching
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_leaves as leaves
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_probe as probing
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_arch import compute_capability, gencode
 
@@ -174,3 +177,20 @@ def test_outliers_need_a_fleet_and_a_difference() -> None:
     assert judging.outliers({**fleet, "n9": 440.0}) == ["n9"]
     assert judging.outliers({**fleet, "n9": 477.5}) == []
     assert judging.outliers({"n1": 400.0, "n2": 480.0}) == []
+
+
+def test_leaves_are_read_from_slurm(tmp_path: Path) -> None:
+    """The script through a real shell, with what Slurm prints for a tree of two levels and for blocks."""
+    (tmp_path / "scontrol").write_text(
+        """#!/bin/sh
+if [ "$2" = hostnames ]; then case $3 in "n[1-2]") printf 'n1\\nn2\\n' ;; *) echo "$3" ;; esac; exit; fi
+echo 'SwitchName=leafa Level=0 LinkSpeed=1 Nodes=n[1-2]'
+echo 'SwitchName=leafb Level=0 LinkSpeed=1 Nodes=n3'
+echo 'SwitchName=spine Level=1 LinkSpeed=1 Nodes=n[1-3] Switches=leaf[a-b]'
+echo 'BlockName=b1 BlockIndex=0 Nodes=n9 BlockSize=1'
+"""
+    )
+    (tmp_path / "scontrol").chmod(0o755)
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(["sh", "-c", leaves.ASK], capture_output=True, text=True, check=True, env=path)
+    assert leaves.known(done.stdout) == {"n1": "leafa", "n2": "leafa", "n3": "leafb", "n9": "b1"}

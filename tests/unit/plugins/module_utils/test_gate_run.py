@@ -135,6 +135,44 @@ def test_node_that_is_bad_only_with_others_is_named_by_pairs() -> None:
     assert report["stages"][-1]["rounds"] <= 3
 
 
+def test_two_faults_of_two_kinds_are_named_in_one_run() -> None:
+    """A node that fails alone is left out, so that a fault which only shows between the others is found as well."""
+    cluster = Cluster(nodes={"n2/3": ("slow", 0.5), "n6": ("together", 0.6)})
+    report = gate(cluster, 8)
+    assert guilty(report) == {("gpu", "n2", "3"), ("node", "n6", "")}
+    together = next(stage for stage in report["stages"] if stage["name"] == "cluster")
+    assert "n2" not in together["nodes"]
+    assert len(together["nodes"]) == 7
+    assert [stage["name"] for stage in report["stages"]].count("isolation") == 1
+    between = [one for one in report["stages"][-1]["results"] if not one["devices"]]
+    assert not any("n2" in one["nodes"] for one in between), "no pair waits for a node that is known to be bad"
+    page = _gate_html.page(report)
+    assert "Without n2, which failed alone." in page
+    assert "GPU 3 of n2 and n6 are at fault" in page
+
+
+def test_hang_and_a_slow_network_elsewhere() -> None:
+    report = gate(Cluster(nodes={"n1": ("hang", 0), "n5": ("together", 0.5)}), 8)
+    assert guilty(report) == {("node", "n1", ""), ("node", "n5", "")}
+
+
+@pytest.mark.parametrize("expected", [{}, {"node": 480, "cluster": 370, "cluster_alltoall": 56}])
+def test_fault_of_alltoall_alone_is_searched_with_alltoall(expected: dict[str, float]) -> None:
+    cluster = Cluster(nodes={"n6": ("alltoall", 0.6)})
+    report = gate(cluster, 8, expected=expected)
+    assert [one["status"] for one in report["stages"][2]["results"]] == ["pass", "fail"]
+    assert guilty(report) == {("node", "n6", "")}
+    assert {one["collective"] for one in report["stages"][-1]["results"]} == {"alltoall"}
+
+
+def test_pair_that_fails_once_accuses_nobody_and_is_told() -> None:
+    report = gate(Cluster(nodes={"n3+n7": ("once", 3)}), 8)
+    assert report["verdict"] == "fail"
+    assert guilty(report) == set()
+    assert "n3 and n7" in " ".join(report["warnings"])
+    assert "good when they ran again" in _gate_html.page(report)
+
+
 def test_heat_map_of_a_large_fleet_shows_the_bad_pairs() -> None:
     report = gate(Cluster(nodes={"n6": ("together", 0.6)}), 70, launches=1)
     drawn = _gate_html.page(report).partition('<figcaption class="soft">Pairs')[2].partition("</svg>")[0]
@@ -376,7 +414,11 @@ def test_facts_block(given: dict[str, Any], words: str) -> None:
         ({"memlock": "8192"}, "memlock"),
         ({"shm_mib": "64"}, "nccl_tests_min_shm_mib"),
         ({"binaries": "other"}, "binaries"),
-        ({"libraries": "other"}, "libraries"),
+        ({"libmpi": "other"}, "the MPI library"),
+        ({"libnccl": "other"}, "the NCCL library"),
+        ({"plugins": "other"}, "plugins (checksum) is other, on most nodes empty"),
+        ({"nccl": "NCCL_IB_HCA=mlx5_9"}, "NCCL_IB_HCA=mlx5_9"),
+        ({"busy": "4711 python"}, "other processes use its GPUs: 4711 python"),
         ({"missing": "libmpi.so.40"}, "libmpi.so.40 is missing"),
         ({"name": "stranger"}, "did not run there"),
         ({"acs": "0000:16:01.0 0000:38:01.0"}, "PCIe ACS at 0000:16:01.0"),
@@ -467,15 +509,42 @@ def test_a_pass_stays_valid_until_something_changes(tmp_path: Path) -> None:
     assert store.proof("p", 7, 2000) is None
 
 
+def test_no_baseline_is_said() -> None:
+    report = gate(Cluster())
+    report["baseline"]["key"] = "kind"
+    assert "No baseline: none is on record" in _gate_html.page(report)
+
+
+def test_data_through_the_hosts_memory_is_a_warning() -> None:
+    report = gate(Cluster(ways=["IB"], said=["via NET/IB", "via P2P/CUMEM", "Bootstrap: Using eth0"]))
+    assert report["verdict"] == "pass"
+    assert "never says GDRDMA" in " ".join(report["warnings"])
+    page = _gate_html.page(report)
+    assert "network IB; transports NET/IB (8), P2P/CUMEM (8); first contact over eth0" in page
+    good = gate(Cluster(ways=["IB"], said=["via NET/IB/GDRDMA"]))
+    assert good["warnings"] == []
+
+
+def test_allocation_that_is_too_long_for_the_partition_is_asked_for_without_a_limit() -> None:
+    class Short(Cluster):
+        def answer(self, launch: dict[str, Any]) -> dict[str, Any]:
+            if launch["command"][0] == "salloc" and any(word.startswith("--time") for word in launch["command"]):
+                bad = "salloc: error: Job submit/allocate failed: Requested time limit is invalid"
+                return {"rc": 1, "stdout": "", "stderr": bad, "seconds": 0.1, "timed_out": False}
+            return super().answer(launch)
+
+    assert gate(Short())["verdict"] == "pass"
+
+
 def test_trend_of_passing_runs_is_drawn() -> None:
     report = gate(Cluster(nodes={"n2/3": ("slow", 0.5)}), baseline={"node": 479.0, "cluster": 366.0})
     assert "Trend of" not in _gate_html.page(report), "nothing is known of the runs"
     runs = [{"finished": f"2026-11-{day:02d}T03:00:00Z", "gbps": 478.0 + day / 10} for day in range(1, 9)]
     report["baseline"]["history"] = {"node": runs, "cluster": runs[:1]}
     jsonschema.validate(report, SCHEMA)
-    drawn = _gate_html.page(report).partition("Earlier passing runs")[2]
+    drawn = _gate_html.page(report).partition('aria-label="Trend of node"')[2].partition("</svg>")[0]
     dots = re.findall(r"<title>(.*?)</title>", drawn)
-    assert len(dots) == 9, "eight runs and this one; a single earlier run of the cluster is no trend"
+    assert len(dots) == 9, "eight runs and this one"
     assert [dots[0], dots[-1].partition(":")[0]] == ["2026-11-01: 478.1 GB/s", "this run"]
     assert "fill: var(--bad)" in drawn, "this run did not pass"
     assert "2026-11-01" in drawn
