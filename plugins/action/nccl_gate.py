@@ -31,6 +31,8 @@ from ansible_collections.gpuops.cluster.plugins.module_utils._gate_run import Ga
 from ansible_collections.gpuops.cluster.plugins.modules import nccl_gate
 
 display = Display()
+LOOK = 15.0  # seconds between two lines while a round lasts
+LOST = 5  # answers of the launch host in a row that may go astray
 # Settings that change how long or how loudly the gate runs, not what a pass means.
 INCIDENTAL = ("always", "compare_to", "drain", "job_name", "note", "parallel", "report_dir", "valid_days", "wait")
 
@@ -39,6 +41,14 @@ def argument_spec() -> dict[str, Any]:
     """The options as the module documents them: one place says them."""
     options = yaml.safe_load(nccl_gate.DOCUMENTATION)["options"]
     return {name: {k: v for k, v in spec.items() if k != "description"} for name, spec in options.items()}
+
+
+def progress(launches: list[dict[str, Any]], ended: list[str], seconds: float, parallel: int) -> str:
+    """How far a round is: who has not ended, and how long it may last at most."""
+    names = [launch["name"] for launch in launches if launch["name"] not in set(ended)]
+    at_most = max(launch["timeout"] for launch in launches) * -(-len(launches) // parallel) - seconds
+    on = f"{', '.join(names[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}"
+    return f"{len(ended)} of {len(launches)} ended after {seconds:.0f} s, at most {max(at_most, 0):.0f} s left: {on}"
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
@@ -169,17 +179,30 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         return "slurm" if answer.get("rc") == 0 and " UP" in answer.get("stdout", "") else "mpirun"
 
     def _launch(self, launches: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """One round: all launches side by side, by one module call on the launch host."""
-        answer = self._execute_module(
-            module_name="gpuops.cluster.nccl_launch",
-            module_args={"launches": launches, "parallel": self.parallel},
-            task_vars=self.task_vars,
-        )
-        if "outcomes" in answer:
+        """One round: all launches side by side on the launch host, with a line now and then while it lasts."""
+        began, lost = time.monotonic(), 0
+        answer = self._ask({"launches": launches, "parallel": self.parallel, "wait": LOOK})
+        job = str(answer.get("job", ""))
+        while job and not answer.get("finished"):
+            if "ended" in answer:
+                lost = 0
+                self._say(progress(launches, answer["ended"], time.monotonic() - began, self.parallel))
+            elif (lost := lost + 1) > LOST:
+                break
+            else:
+                time.sleep(lost)
+            answer = self._ask({"job": job, "wait": LOOK})
+        if len(answer.get("outcomes", [])) == len(launches):
             return list(answer["outcomes"])
         text = str(answer.get("msg") or answer.get("module_stderr") or "the launch host gave no answer")
         empty = {"rc": None, "stdout": "", "stderr": text, "seconds": 0.0, "timed_out": False}
         return [{**empty, "name": launch["name"]} for launch in launches]
+
+    def _ask(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        answer: dict[str, Any] = self._execute_module(
+            module_name="gpuops.cluster.nccl_launch", module_args=arguments, task_vars=self.task_vars
+        )
+        return answer
 
     def _say(self, text: str) -> None:
         display.display(f"gate: {text}")

@@ -106,7 +106,10 @@ def launch(spec: dict[str, Any], keep: int) -> dict[str, Any]:
     }
 
 
-def output(command: list[str], cwd: Path) -> tuple[int, str]:
+def output(command: list[str], cwd: Path, environment: dict[str, str]) -> tuple[int, str]:
     """Run a build step to its end; its exit code and all it said. OSError where it cannot be started."""
-    done = subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, text=True)
+    variables = {**os.environ, **environment}
+    done = subprocess.run(
+        command, cwd=cwd, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, text=True
+    )
     return done.returncode, done.stdout

@@ -135,9 +135,34 @@ def unpack(archive: Path, into: Path) -> None:
         raise InstallError(f"{archive} is no readable tar archive: {error}") from error
 
 
+def nccl(home: str, work: Path) -> tuple[str, dict[str, str]]:
+    """Where the Makefile finds NCCL, and what makes the programs find it again on every node.
+
+    Python's wheel has the library under its versioned name alone, other trees have it in lib64: links in `work` give it
+    the name and place that the Makefile knows. The loader gets the real folder, written into the programs.
+    """
+    for folder in ("lib", "lib64"):
+        found = sorted(Path(home, folder).glob("libnccl.so*"))
+        if found:
+            break
+    else:
+        raise InstallError(f"{home} has no lib/libnccl.so (NCCL_HOME)")
+    if not Path(home, "include/nccl.h").is_file():
+        raise InstallError(f"{home} has no include/nccl.h (NCCL_HOME); in a source tree of NCCL that is in build")
+    tree = work / "nccl"
+    (tree / "lib").mkdir(parents=True)
+    (tree / "include").symlink_to(Path(home, "include"))
+    (tree / "lib/libnccl.so").symlink_to(found[0])
+    return str(tree), {"LD_RUN_PATH": str(found[0].parent)}
+
+
 def build(source: Path, variables: dict[str, Any], jobs: int, work: Path) -> Path:
     """Run make in the archive's folder; returns the folder of programs."""
     unpack(source, work)
+    environment: dict[str, str] = {}
+    if variables.get("NCCL_HOME"):
+        home, environment = nccl(str(variables["NCCL_HOME"]), work)
+        variables = {**variables, "NCCL_HOME": home}
     makefiles = [path for path in (work, *sorted(work.iterdir())) if (path / "Makefile").is_file()]
     if not makefiles:
         raise InstallError(f"{source} has no Makefile in its top folder: not a source archive of nccl-tests")
@@ -145,7 +170,7 @@ def build(source: Path, variables: dict[str, Any], jobs: int, work: Path) -> Pat
     words = [f"{name}={value}" for name, value in sorted(variables.items()) if str(value)]
     command = ["make", f"-j{jobs or os.cpu_count() or 1}", *words, f"BUILDDIR={out}"]
     try:
-        code, said = output(command, makefiles[0])
+        code, said = output(command, makefiles[0], environment)
     except OSError as error:
         raise InstallError(f"make cannot be started: {error.strerror}") from error
     if code or not (out / "all_reduce_perf").is_file():

@@ -10,15 +10,14 @@ DOCUMENTATION = r"""
 module: nccl_launch
 short_description: Start launches of nccl-tests side by side, each with its own time limit
 description:
-  - Starts commands on the host where it runs and waits for all of them.
+  - Starts commands on the host where it runs and waits for all of them, or, with O(wait), for a while.
   - A command that hangs, crashes or cannot be started is a result like any other; the module never fails because of it.
   - M(gpuops.cluster.nccl_gate) uses it for every round.
 options:
   launches:
-    description: The commands.
+    description: The commands. One of O(launches) and O(job) is needed.
     type: list
     elements: dict
-    required: true
     suboptions:
       name:
         description: Name by which the result is found again.
@@ -46,6 +45,15 @@ options:
     description: How many commands run at the same time.
     type: int
     default: 64
+  wait:
+    description:
+      - Seconds after which to return, at the latest, with what has ended so far; the commands go on meanwhile.
+      - With V(0) the module returns when all have ended.
+    type: float
+    default: 0
+  job:
+    description: What an earlier call that did not wait to the end returned as RV(job); asks how far it is.
+    type: path
   keep:
     description: How many characters of each output are returned, from the end.
     type: int
@@ -71,8 +79,21 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+finished:
+  description: Whether all commands have ended.
+  returned: success
+  type: bool
+job:
+  description: What to give as O(job) to the next call.
+  returned: when O(wait) or O(job) was given
+  type: str
+ended:
+  description: Names of the commands that have ended.
+  returned: when O(wait) or O(job) was given and not all have ended
+  type: list
+  elements: str
 outcomes:
-  description: How each launch ended, in the order given.
+  description: How each launch ended, in the order given; empty as long as not all have.
   returned: success
   type: list
   elements: dict
@@ -85,10 +106,24 @@ outcomes:
     timed_out: {description: Whether it was stopped at its time limit., type: bool}
 """
 
-from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpuops.cluster.plugins.module_utils._launch import launch
+from ansible_collections.gpuops.cluster.plugins.module_utils import _launch_round as rounds
+
+
+def run(params: dict[str, Any]) -> dict[str, Any]:
+    """A whole round, the beginning of one, or a look at one."""
+    if params["job"]:
+        folder = Path(params["job"])
+        if not folder.name.startswith(rounds.PREFIX):
+            return {"failed": True, "msg": f"job is '{folder}', expected what an earlier call returned"}
+        return rounds.look(folder, params["wait"])
+    launches, parallel, keep = params["launches"], params["parallel"], params["keep"]
+    if not params["wait"]:
+        return {"finished": True, "outcomes": rounds.together(launches, parallel, keep)}
+    return rounds.look(rounds.start(launches, parallel, keep), params["wait"])
 
 
 def main() -> None:
@@ -97,7 +132,6 @@ def main() -> None:
             "launches": {
                 "type": "list",
                 "elements": "dict",
-                "required": True,
                 "options": {
                     "name": {"type": "str", "required": True},
                     "command": {"type": "list", "elements": "str", "required": True},
@@ -107,14 +141,20 @@ def main() -> None:
                 },
             },
             "parallel": {"type": "int", "default": 64},
+            "wait": {"type": "float", "default": 0},
+            "job": {"type": "path"},
             "keep": {"type": "int", "default": 2000000},
         },
+        required_one_of=[("launches", "job")],
+        mutually_exclusive=[("launches", "job")],
         supports_check_mode=True,
     )
-    launches = [] if module.check_mode else module.params["launches"]
-    with ThreadPoolExecutor(max_workers=max(1, module.params["parallel"])) as pool:
-        outcomes = list(pool.map(lambda spec: launch(spec, module.params["keep"]), launches))
-    module.exit_json(changed=False, outcomes=outcomes)
+    if module.check_mode:
+        module.exit_json(changed=False, finished=True, outcomes=[])
+    result = run(module.params)
+    if result.get("failed"):
+        module.fail_json(**result)
+    module.exit_json(changed=False, **result)
 
 
 if __name__ == "__main__":

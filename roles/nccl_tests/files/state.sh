@@ -1,7 +1,8 @@
-# What is on this node: installed programs, compiler, MPI and NCCL. Reads only. Arguments: prefix, CUDA_HOME, NCCL_HOME, MPI_HOME.
+# What is on this node: installed programs, compiler, MPI and NCCL. Reads only.
+# Arguments: prefix, CUDA_HOME, NCCL_HOME, MPI_HOME, the Python whose wheel of NCCL is taken.
 LC_ALL=C
 export LC_ALL
-prefix=$1 cuda=$2 nccl=${3:-/usr} mpi=$4
+prefix=$1 cuda=$2 home=$3 mpi=$4 python=$5
 
 key='' digest=''
 if [ -r "$prefix/stamp" ]; then
@@ -32,10 +33,19 @@ if [ -n "$mpi" ]; then
   fi
 fi
 
-if [ -f "$nccl/include/nccl.h" ]; then
-  nccl=$(sed -n 's/^#define NCCL_\(MAJOR\|MINOR\|PATCH\) *\([0-9]*\).*/\2/p' "$nccl/include/nccl.h" | paste -sd.)
-else
-  nccl=''
+nccl_problem=''
+if [ -z "$home" ] && [ -n "$python" ]; then
+  home=$("$python" -c 'import nvidia.nccl; print(list(nvidia.nccl.__path__)[0])' 2>/dev/null) ||
+    nccl_problem="$python has no wheel of NCCL (nccl_tests_nccl_python)"
+fi
+if [ -n "$home" ]; then
+  [ -f "$home/include/nccl.h" ] || nccl_problem="$home/include/nccl.h is missing (nccl_tests_nccl_home)"
+  ls "$home"/lib/libnccl.so* "$home"/lib64/libnccl.so* 2>/dev/null | grep -q . ||
+    nccl_problem=${nccl_problem:-"$home has neither lib/libnccl.so nor lib64/libnccl.so (nccl_tests_nccl_home)"}
+fi
+nccl=''
+if [ -f "${home:-/usr}/include/nccl.h" ]; then
+  nccl=$(sed -n 's/^#define NCCL_\(MAJOR\|MINOR\|PATCH\) *\([0-9]*\).*/\2/p' "${home:-/usr}/include/nccl.h" | paste -sd.)
 fi
 
 lists=no
@@ -54,5 +64,7 @@ mpi_home=$mpi
 mpi_problem=$mpi_problem
 mpi=$(mpicc --showme:version 2>/dev/null | grep -o '[0-9][0-9.]*' | head -n 1)
 nccl=$nccl
+nccl_home=$home
+nccl_problem=$nccl_problem
 package_lists=$lists
 TEXT

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -156,6 +157,52 @@ def test_drain_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "n1 could not be drained in Slurm: slurm_update error: Access/permission denied" in action.said
     report = json.loads((tmp_path / "acceptance.json").read_text())
     assert "could not be drained" in report["warnings"][-1]
+
+
+LAUNCHES = [{"name": f"nodes-n{i}-1", "timeout": 600.0, "command": [], "environment": {}} for i in range(1, 4)]
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, *given: dict[str, Any]) -> tuple[Action, list[dict[str, Any]]]:
+    """An action whose launch host answers so, one after the other, and what it is asked."""
+    left, asked = list(given), []
+
+    def answer(self: Action, module_args: dict[str, Any], **_given: Any) -> dict[str, Any]:
+        asked.append(module_args)
+        return left.pop(0)
+
+    monkeypatch.setattr(Action, "_execute_module", answer)
+    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
+    action = Action()
+    action.parallel, action.task_vars = 2, {}
+    return action, asked
+
+
+OUTCOMES = [{"name": launch["name"], "rc": 0} for launch in LAUNCHES]
+GOING = {"finished": False, "job": "/tmp/j", "ended": ["nodes-n1-1"], "outcomes": []}
+
+
+def test_a_long_round_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    last = {"finished": True, "job": "/tmp/j", "ended": [], "outcomes": OUTCOMES}
+    action, asked = answers(monkeypatch, GOING, {**GOING, "ended": ["nodes-n1-1", "nodes-n3-1"]}, last)
+    assert action._launch(LAUNCHES) == OUTCOMES
+    assert [one.get("job") for one in asked] == [None, "/tmp/j", "/tmp/j"]
+    assert action.said[0].startswith("1 of 3 ended after 0 s, at most 1200 s left: nodes-n2-1, nodes-n3-1")
+    assert action.said[1].endswith("nodes-n2-1")
+
+
+def test_an_answer_that_goes_astray_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = {"unreachable": True, "msg": "connection reset"}
+    last = {"finished": True, "job": "/tmp/j", "ended": [], "outcomes": OUTCOMES}
+    action, _asked = answers(monkeypatch, GOING, broken, broken, last)
+    assert action._launch(LAUNCHES) == OUTCOMES
+
+
+def test_a_launch_host_that_is_gone_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = {"unreachable": True, "msg": "connection reset"}
+    action, asked = answers(monkeypatch, GOING, *([broken] * 20))
+    outcomes = action._launch(LAUNCHES)
+    assert {(one["rc"], one["stderr"]) for one in outcomes} == {(None, "connection reset")}
+    assert len(asked) < 10
 
 
 TOPOLOGY = "LEAF leafa n1\nLEAF leafa n2\nLEAF leafb n3\nsomething else\n"

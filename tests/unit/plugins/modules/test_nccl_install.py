@@ -103,3 +103,45 @@ def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
 def test_top_folder_is_not_needed(tmp_path: Path) -> None:
     run(tmp_path, source=archive(tmp_path / "s.tar.gz", name="Makefile"))
     assert (tmp_path / "opt/bin/alltoall_perf").exists()
+
+
+LINKING = """
+$(BUILDDIR)/all_reduce_perf: main.c
+\tmkdir -p $(BUILDDIR)
+\tcc -I$(NCCL_HOME)/include -o $@ main.c -L$(NCCL_HOME)/lib -lnccl
+"""
+
+
+@pytest.mark.parametrize("folder", ["lib", "lib64"])
+def test_the_wheel_s_nccl_is_linked_and_found_again_without_a_loader_path(tmp_path: Path, folder: str) -> None:
+    """The wheel holds libnccl.so.2 and no libnccl.so; a real compiler links it, and the program starts."""
+    home = tmp_path / "site-packages/nvidia/nccl"
+    (home / folder).mkdir(parents=True)
+    (home / "include").mkdir()
+    (home / "include/nccl.h").write_text("int ncclVersion(void);\n")
+    (tmp_path / "nccl.c").write_text("int ncclVersion(void) { return 22707; }\n")
+    library = home / folder / "libnccl.so.2"
+    command = ["cc", "-shared", "-fPIC", "-Wl,-soname,libnccl.so.2", "-o", str(library), str(tmp_path / "nccl.c")]
+    subprocess.run(command, check=True)
+    main = "#include <nccl.h>\nint main(void) { return ncclVersion() != 22707; }\n"
+    with tarfile.open(tmp_path / "s.tar.gz", "w:gz") as content:
+        for name, text in (("top/Makefile", LINKING), ("top/main.c", main)):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(text)
+            content.addfile(entry, io.BytesIO(text.encode()))
+    run(tmp_path, source=str(tmp_path / "s.tar.gz"), variables={"NCCL_HOME": str(home)})
+    program = tmp_path / "opt/bin/all_reduce_perf"
+    assert subprocess.run([program], env={}, check=False).returncode == 0
+    needed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    assert f"libnccl.so.2 => {library}" in needed, "what stage 0 hashes"
+
+
+def test_homes_without_nccl_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "include").mkdir()
+    source = archive(tmp_path / "s.tar.gz")
+    with pytest.raises(module.InstallError, match=r"no lib/libnccl\.so"):
+        run(tmp_path, source=source, variables={"NCCL_HOME": str(tmp_path)})
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/libnccl.so").touch()
+    with pytest.raises(module.InstallError, match=r"no include/nccl\.h"):
+        run(tmp_path, "work2", source=source, variables={"NCCL_HOME": str(tmp_path)})
