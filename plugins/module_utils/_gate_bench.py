@@ -110,8 +110,12 @@ class Bench:
         taken: dict[str, list[dict[str, Any]]] = {test["label"]: [] for test in tests}
         end = judging.bytes_of(str(self.settings["end"]))
         for number in range(done + 1, done + launches + 1):
+            # What hung once is known to fail: two more launches would hold the others up for two more time limits.
+            going = [test for test in tests if not any(one["status"] == "hang" for one in taken[test["label"]])]
+            if not going:
+                break
             specs = []
-            for test in tests:
+            for test in going:
                 binary = f"{self.settings['binaries']}/{test['collective']}_perf"
                 label = f"{stage}-{test['label']}-{number}"
                 specs.append(self.spec(test, [binary, *launching.perf_args(self.settings)], self.per_node(test), label))
@@ -119,27 +123,20 @@ class Bench:
             outcomes = self.run_launches(specs + beside)
             self.counters.hear("during", outcomes[len(specs) :])
             outcomes = self._restart(specs, outcomes[: len(specs)])
-            for test, outcome in zip(tests, outcomes):
-                self.save(f"{outcome['name']}.log", f"{outcome['stdout']}\n{outcome['stderr']}")
-                ranks = len(test["names"]) * self.per_node(test)
-                taken[test["label"]].append(
-                    judging.sample(
-                        outcome,
-                        self.parse(outcome["stdout"]),
-                        test["collective"],
-                        ranks,
-                        test["names"],
-                        self.known,
-                        end,
-                    )
-                )
-            good = sum(taken[test["label"]][-1]["status"] == "ok" for test in tests)
+            for test, outcome in zip(going, outcomes):
+                taken[test["label"]].append(self._sample(test, outcome, end))
+            good = sum(taken[test["label"]][-1]["status"] == "ok" for test in going)
             slowest = max(outcome["seconds"] for outcome in outcomes)
             left = (done + launches - number) * slowest
             rest = f", about {left:.0f} s left in this step" if left >= 1 else ""
-            ended = f"{good} of {len(tests)} ended well in {slowest:.1f} s"
+            ended = f"{good} of {len(going)} ended well in {slowest:.1f} s"
             self.say(f"{stage}: launch {number} of {done + launches}, {ended}{rest}")
         return taken
+
+    def _sample(self, test: Test, outcome: Outcome, end: float) -> dict[str, Any]:
+        self.save(f"{outcome['name']}.log", f"{outcome['stdout']}\n{outcome['stderr']}")
+        runs, ranks = self.parse(outcome["stdout"]), len(test["names"]) * self.per_node(test)
+        return judging.sample(outcome, runs, test["collective"], ranks, test["names"], self.known, end)
 
     def _restart(self, specs: list[dict[str, Any]], outcomes: list[Outcome]) -> list[Outcome]:
         """Launches that ended before nccl-tests said a word are started again, and the report gets a warning."""

@@ -151,6 +151,14 @@ def test_two_faults_of_two_kinds_are_named_in_one_run() -> None:
     assert "GPU 3 of n2 and n6 are at fault" in page
 
 
+def test_what_hung_once_is_not_started_again() -> None:
+    cluster = Cluster(nodes={"n1": ("hang", 0)})
+    report = gate(cluster, 4, isolate=False)
+    alone = {result["nodes"][0]: len(result["samples"]) for result in report["stages"][1]["results"]}
+    assert alone == {"n1": 1, "n2": 3, "n3": 3, "n4": 3}, "two more time limits would be lost"
+    assert report["stages"][1]["launches"] == 10
+
+
 def test_hang_and_a_slow_network_elsewhere() -> None:
     report = gate(Cluster(nodes={"n1": ("hang", 0), "n5": ("together", 0.5)}), 8)
     assert guilty(report) == {("node", "n1", ""), ("node", "n5", "")}
