@@ -33,7 +33,7 @@ def size(value: Optional[int]) -> str:
 
 def where(result: dict[str, Any]) -> str:
     names = result["nodes"]
-    text = ", ".join(names) if len(names) <= 4 else f"{len(names)} nodes"
+    text = ", ".join(names) if len(names) <= 4 else f"{len(names)}\u00a0nodes"
     if result.get("rail"):
         return f"{text}, {result['rail']} alone"
     return f"{text}, GPUs {'-'.join(map(str, result['devices']))}" if result.get("devices") else text

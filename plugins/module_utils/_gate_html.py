@@ -24,6 +24,7 @@ TITLES = {
     "unstable": "Unstable: the figures vary too much to be judged",
 }
 TONES = {"pass": "--good", "fail": "--bad", "blocked": "--held", "unstable": "--warn"}
+KINDS = {"node": "node", "gpu": "GPU", "nic": "NIC", "path": "path"}
 STAGES = {
     "preflight": "Before any measurement",
     "nodes": "Every node alone",
@@ -227,7 +228,7 @@ def page(report: dict[str, Any]) -> str:
     parts = [html.verdict(TONES[verdict], _title(report), action) + note]
     if report["culprits"]:
         rows = [
-            [escape(one["kind"]), escape(one["host"]), escape(one["device"]), escape(one["evidence"])]
+            [KINDS[one["kind"]], escape(one["host"]), escape(one["device"]), escape(one["evidence"])]
             for one in report["culprits"]
         ]
         parts.append(

@@ -220,20 +220,20 @@ def _compare(
     median, expected, baseline = result["median_gbps"], limits["expected_gbps"], limits.get("baseline_gbps")
     shaky = spread(values)
     if floor is not None and median < floor:
-        few = f"{median:g} GB/s, below the floor of {floor:g} GB/s ({limits['floor']:.0%} of {expected:g})"
+        few = f"{median:g} GB/s, below the floor of {floor:g} GB/s ({100 * limits['floor']:g} % of {expected:g})"
         if max(values) < floor or shaky <= limits["max_cv"]:
             return {"status": "fail", "reason": few}
     if shaky > limits["max_cv"]:
         extent = f"{min(values):g} to {max(values):g} GB/s in {len(values)} launches"
         return {
             "status": "unstable",
-            "reason": f"{extent}: varies by {shaky:.1%}, more than {limits['max_cv']:.0%}",
+            "reason": f"{extent}: varies by {100 * shaky:.1f} %, more than {100 * limits['max_cv']:g} %",
         }
     if baseline and median < baseline * (1 - limits["margin"]):
         lost = 1 - median / baseline
         return {
             "status": "fail",
-            "reason": f"{median:g} GB/s, {lost:.0%} below this hardware's baseline of {baseline:g} GB/s",
+            "reason": f"{median:g} GB/s, {100 * lost:.0f} % below this hardware's baseline of {baseline:g} GB/s",
         }
     if expected is None:
         return {

@@ -64,6 +64,7 @@ class Slurm:
         return [
             "salloc",
             "--no-shell",
+            "--no-kill",  # a node that dies meanwhile is a result, and no end of the others' measurements
             f"--job-name={self.settings['job_name']}",
             f"--nodes={len(self.nodes)}",
             f"--nodelist={self.names(self.nodes)}",

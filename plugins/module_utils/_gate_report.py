@@ -83,7 +83,8 @@ def restarts(again: list[dict[str, str]]) -> list[str]:
     lines = []
     for words, names in list(by_words.items())[:8]:
         which = ", ".join(dict.fromkeys(names[:3])) + (" and others" if len(set(names)) > 3 else "")
-        lines.append(f"{len(names)} more starts were needed ({which}), the launcher failed first: {words}")
+        count = "1 more start was" if len(names) == 1 else f"{len(names)} more starts were"
+        lines.append(f"{count} needed ({which}), the launcher failed first: {words}")
     return lines
 
 

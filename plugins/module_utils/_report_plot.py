@@ -57,7 +57,11 @@ def lines(plot: dict[str, Any]) -> str:
             colour = COLOURS[ORDER[number % len(ORDER)]]
             axes.plot(across, up, color=colour, linestyle="--" if number else "-", marker="" if number else "o")
         first = next(iter(series.values()))
-        axes.set_xticks([x for x, _y in first][-12:])
+        ticks: list[float] = []
+        for x in sorted({x for x, _y in first}, reverse=True):
+            if not ticks or ticks[-1] - x > 0.04 * ticks[0]:  # else the words would lie on one another
+                ticks.append(x)
+        axes.set_xticks(ticks)
         axes.set_xlim(left=0)
         axes.set_ylim(bottom=0)
         axes.grid(axis="y")

@@ -59,6 +59,13 @@ def test_points_lie_where_their_numbers_say() -> None:
     assert {"1", "4", "10", "40"} <= set(texts(drawn))
 
 
+def test_words_below_a_line_leave_room_for_one_another() -> None:
+    many = {**LINES, "series": {"measured": [[2.0**power, 1.0] for power in range(11)]}}
+    drawn = texts(svg(_report_plot.draw(many)))
+    assert "1024" in drawn and "64" in drawn
+    assert "2" not in drawn and "32" not in drawn
+
+
 def test_bars_are_stacked_in_proportion_and_cut_to_the_longest() -> None:
     def wide(one: ET.Element) -> float:
         across = [float(x) for x in re.findall(r"[ML] ([\d.]+) ", one.get("d", ""))]
