@@ -82,6 +82,7 @@ def drained(ctl: Host) -> dict[str, str]:
 
 
 def test_eight_good_nodes_pass() -> None:
+    """Pairs of iperf3 go across leaves, which nobody declared: they are those of Slurm's topology."""
     report = read(REPORTS)
     assert report["verdict"] == "pass"
     stages = {stage["name"]: stage["results"] for stage in report["stages"]}
@@ -151,6 +152,19 @@ def test_other_settings_on_one_node_block(tmp_path: Path, connect: Callable[[str
     assert report["verdict"] == "blocked"
     assert [one["host"] for one in report["blocked"]] == ["n3"]
     assert "NCCL_IB_TIMEOUT=1" in report["blocked"][0]["reason"]
+
+
+def test_mpirun_over_ssh_without_slurm(tmp_path: Path, faults: Callable[..., None], ctl: Host, resumed: None) -> None:
+    faults(n2="net:0.1")
+    few = {"nccl_tests_launcher": "mpirun", "nccl_tests_nodes": NODES[:4], "nccl_tests_drain_culprits": True}
+    report = gate(tmp_path, **few)
+    together = next(stage for stage in report["stages"] if stage["name"] == "cluster")
+    assert together["nodes"] == NODES[:4]
+    log = (tmp_path / "logs" / "cluster-all_reduce-1.log").read_text(encoding="utf-8")
+    seen = {line.split()[line.split().index("on") + 1] for line in log.splitlines() if line.startswith("#  Rank")}
+    assert seen == set(NODES[:4]), "ranks on all of them"
+    assert guilty(report) == {("node", "n2", "")}
+    assert set(drained(ctl)) == {"n2"}
 
 
 def test_path_between_leaves_drains_nobody(tmp_path: Path, faults: Callable[..., None], ctl: Host) -> None:
