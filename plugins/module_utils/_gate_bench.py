@@ -176,6 +176,9 @@ class Bench:
             end = judging.bytes_of(str(self.settings["end"]))
             if judged["median_gbps"] and 0 < (taken[label][0]["size"] or 0) < 0.9 * end:
                 judged["flags"] = [*judged["flags"], "short"]
+            if odd := next((one["contradiction"] for one in taken[label] if one["contradiction"]), ""):
+                judged["flags"] = [*judged["flags"], "contradiction"]
+                judged["reason"] = f"{judged['reason']}; its table contradicts itself: {odd}"
             samples = [
                 {key: one[key] for key in ("status", "detail", "busbw", "in_place", "seconds")} for one in taken[label]
             ]

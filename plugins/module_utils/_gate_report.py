@@ -61,6 +61,8 @@ def warnings(stages: list[dict[str, Any]]) -> list[str]:
                     f"{result['collective']} was judged at {result['size']} bytes, it did not go up to nccl_tests_end"
                 )
                 found.setdefault(text, []).append(where)
+            if "contradiction" in result["flags"]:
+                found.setdefault(f"{result['collective']}: {result['reason']}", []).append(where)
             if "through_host" in result["flags"]:
                 text = "NCCL moved data between GPUs and NICs through the hosts' memory: its log never says GDRDMA"
                 found.setdefault(text, []).append(where)

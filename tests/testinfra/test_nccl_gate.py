@@ -156,7 +156,7 @@ def test_other_settings_on_one_node_block(tmp_path: Path, connect: Callable[[str
 
 def test_mpirun_over_ssh_without_slurm(tmp_path: Path, faults: Callable[..., None], ctl: Host, resumed: None) -> None:
     faults(n2="net:0.1")
-    few = {"nccl_tests_launcher": "mpirun", "nccl_tests_nodes": NODES[:4], "nccl_tests_drain_culprits": True}
+    few: dict[str, Any] = {"nccl_tests_launcher": "mpirun", "nccl_tests_nodes": NODES[:4], "nccl_tests_drain_culprits": True}
     report = gate(tmp_path, **few)
     together = next(stage for stage in report["stages"] if stage["name"] == "cluster")
     assert together["nodes"] == NODES[:4]
