@@ -156,8 +156,8 @@ def test_other_settings_on_one_node_block(tmp_path: Path, connect: Callable[[str
 
 def test_mpirun_over_ssh_without_slurm(tmp_path: Path, faults: Callable[..., None], ctl: Host, resumed: None) -> None:
     faults(n2="net:0.1")
-    few: dict[str, Any] = {"nccl_tests_launcher": "mpirun", "nccl_tests_nodes": NODES[:4], "nccl_tests_drain_culprits": True}
-    report = gate(tmp_path, **few)
+    few: dict[str, Any] = {"nccl_tests_launcher": "mpirun", "nccl_tests_nodes": NODES[:4]}
+    report = gate(tmp_path, nccl_tests_drain_culprits=True, **few)
     together = next(stage for stage in report["stages"] if stage["name"] == "cluster")
     assert together["nodes"] == NODES[:4]
     log = (tmp_path / "logs" / "cluster-all_reduce-1.log").read_text(encoding="utf-8")
