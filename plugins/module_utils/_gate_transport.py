@@ -15,13 +15,14 @@ LOGGING = {
     "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,P2P,SHM",
     "NCCL_DEBUG_FILE": f"{FOLDER}/%h.%p.log",
 }
-WAYS = "Using network [A-Za-z0-9_-]+|via (NET|P2P|SHM|COLLNET)/[A-Za-z]+(/[0-9]+)?(/GDRDMA)?"
-WAYS += "|Bootstrap ?: Using [A-Za-z0-9._-]+|NVLS multicast support is available"
+WAYS = "Using network [A-Za-z0-9_-]+|via (P2P|SHM)/[A-Za-z]+"
+WAYS += r"|via (NET|COLLNET)/[A-Za-z][A-Za-z0-9 _-]*(/[0-9]+)?(\([0-9]+\))?(/GDRDMA)?"
+WAYS += r"|Bootstrap ?: Using ?(\[[0-9]+\] ?)?[A-Za-z0-9._-]+|NVLS multicast support is available"
 WAYS += "|NET/(IB|Socket) : Using [^;]+|[0-9]+ coll channels.*"
 # One task a node: what its ranks said, counted, and the files removed.
 COLLECT = r"""
 grep -ohE "$2" "$1"/*.log 2>/dev/null |
-  sed -E 's#(via [A-Z0-9]+/[A-Za-z]+)/[0-9]+#\1#; s#:[0-9a-fA-F.:%]+<[0-9]+>##g' |
+  sed -E 's#(via [A-Z0-9]+/[A-Za-z0-9 _-]+)/[0-9]+(\([0-9]+\))?#\1#; s#:[0-9a-fA-F.:%]+<[0-9]+>##g' |
   sort | uniq -c | sed -E 's/^ *([0-9]+) /WAY\t\1\t/'
 rm -f "$1"/*.log
 """
@@ -63,7 +64,7 @@ def words(ways: dict[str, int]) -> str:
         elif what == "via":
             found.setdefault("transports", {})[f"{rest} ({count})"] = None
         elif way.startswith("Bootstrap"):
-            found.setdefault("first contact over", {})[way.rpartition(" ")[2]] = None
+            found.setdefault("first contact over", {})[re.split(r"[ \]]", way)[-1]] = None
         elif way.startswith("NET/"):
             found.setdefault("devices", {})[way.partition("Using ")[2].strip()] = None
         elif way.startswith("NVLS"):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_judge 
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_launch as launching
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_leaves as leaves
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_probe as probing
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_transport as transport
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_arch import compute_capability, gencode
 
 parse = FilterModule().filters()["nccl_results"]
@@ -194,3 +196,41 @@ echo 'BlockName=b1 BlockIndex=0 Nodes=n9 BlockSize=1'
     path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     done = subprocess.run(["sh", "-c", leaves.ASK], capture_output=True, text=True, check=True, env=path)
     assert leaves.known(done.stdout) == {"n1": "leafa", "n2": "leafa", "n3": "leafb", "n9": "b1"}
+
+
+def test_ways_are_read_from_what_nccl_writes(tmp_path: Path) -> None:
+    """The script through a real shell, with lines of several releases of NCCL."""
+    lines = """
+n1:11:11 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>
+n1:11:11 [0] NCCL INFO Bootstrap: Using [0]ib0:10.1.0.1<0>
+n1:11:12 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eth0:10.0.0.1<0>
+n1:11:12 [0] NCCL INFO Using network IB
+n1:11:12 [0] NCCL INFO 24 coll channels, 24 collnet channels, 16 nvls channels, 32 p2p channels
+n1:11:12 [0] NCCL INFO NVLS multicast support is available on dev 0 (NVLS_NCHANNELS 16)
+n1:11:12 [0] NCCL INFO Channel 00/0 : 7[7] -> 8[0] [receive] via NET/IB/3(11)/GDRDMA
+n1:11:12 [0] NCCL INFO Channel 01/0 : 8[0] -> 15[7] [send] via NET/IB/0/GDRDMA/Shared
+n1:11:12 [0] NCCL INFO Channel 02/0 : 8[0] -> 15[7] [send] via NET/AWS Libfabric/2
+n1:11:12 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read
+n1:11:12 [0] NCCL INFO Channel 00/0 : 1[1] -> 2[2] via SHM/direct/direct
+"""
+    (tmp_path / "n1.11.log").write_text(lines)
+    words = ["sh", "-c", transport.COLLECT, "collect", str(tmp_path), transport.WAYS]
+    plain = {**os.environ, "LC_ALL": "C"}
+    ways = transport.read(subprocess.run(words, capture_output=True, text=True, check=True, env=plain).stdout)
+    assert ways == {
+        "via NET/IB/GDRDMA": 2,
+        "24 coll channels, 24 collnet channels, 16 nvls channels, 32 p2p channels": 1,
+        "Bootstrap : Using eth0": 1,
+        "Bootstrap: Using [0]ib0": 1,
+        "NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]": 1,
+        "NVLS multicast support is available": 1,
+        "Using network IB": 1,
+        "via NET/AWS Libfabric": 1,
+        "via P2P/CUMEM": 1,
+        "via SHM/direct": 1,
+    }
+    assert transport.words(ways) == (
+        "transports NET/IB/GDRDMA (2), NVLS, NET/AWS Libfabric (1), P2P/CUMEM (1), SHM/direct (1); channels 24 coll "
+        "channels, 24 collnet channels, 16 nvls channels, 32 p2p channels; first contact over eth0, ib0; devices [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; network IB"
+    )
+    assert not list(tmp_path.iterdir()), "nothing is left on the node"
