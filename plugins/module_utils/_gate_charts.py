@@ -13,6 +13,8 @@ from typing import Any, Optional
 from ._report_chart import COLOURS, WIDTH, Sheet, chart
 from ._report_html import NONE
 
+TONES = {"fail": "bad", "unstable": "warn"}
+DASHES, MARKS = ("-", "--", ":", "-."), "\u2501\u254d\u2509\u2505"  # of lines, and what they look like in words
 MOST = 64  # rows of a heat map that a page can show
 FEW = 12  # rows up to which its cells hold their figures
 MAPS = 6  # heat maps of nodes that a page can show
@@ -50,8 +52,7 @@ def curves(results: list[dict[str, Any]]) -> str:
     def paint(sheet: Sheet) -> None:
         axes = sheet.axes
         for place, (one, points) in enumerate(lines):
-            good = one["status"] != "fail"
-            style = {"color": COLOURS["curve" if good else "bad"], "linestyle": ("-", "--", ":", "-.")[place % 4]}
+            style = {"color": COLOURS[TONES.get(one["status"], "curve")], "linestyle": DASHES[place % 4]}
             axes.plot(*zip(*points), marker="o", markersize=5, **style)
         sizes = sorted({bytes_ for _one, points in lines for bytes_, _busbw in points})
         axes.set_xscale("log", base=2)
@@ -64,8 +65,9 @@ def curves(results: list[dict[str, Any]]) -> str:
         axes.set_ylabel("GB/s")
         axes.grid(axis="y")
 
-    legend = [("curve" if one["status"] != "fail" else "bad", where(one)) for one, _points in lines]
-    return chart(f"{limits['collective']}: bus bandwidth by message size", legend, WIDTH, 280, paint)
+    legend = [(TONES.get(one["status"], "curve"), where(one)) for one, _points in lines]
+    marks = "".join(MARKS[place % 4] for place in range(len(lines)))
+    return chart(f"{limits['collective']}: bus bandwidth by message size", legend, WIDTH, 280, paint, marks)
 
 
 def _limit(sheet: Sheet, gbps: Optional[float], name: str, colour: str, above: float) -> None:

@@ -20,6 +20,7 @@ from importlib.util import find_spec
 from typing import Any
 
 WIDTH = 640
+SQUARE = "\u25a0"
 NAMES = ("ink", "soft", "line", "paper", "good", "bad", "warn", "held", "curve", *(f"heat{n}" for n in range(5)))
 COLOURS = {name: f"#fe{number:02x}a7" for number, name in enumerate(NAMES)}
 MISSING = "Charts are not drawn: this page was written without matplotlib. Install it for the Python that runs Ansible."
@@ -70,9 +71,17 @@ class Sheet:
 
 
 def chart(
-    title: str, legend: list[tuple[str, str]], width: float, height: float, paint: Callable[[Sheet], None]
+    title: str,
+    legend: list[tuple[str, str]],
+    width: float,
+    height: float,
+    paint: Callable[[Sheet], None],
+    marks: str = "",
 ) -> str:
-    """A figure of the page, `width` by `height` pixels; `legend` names colours of NAMES. Empty without matplotlib."""
+    """A figure of the page, `width` by `height` pixels; empty without matplotlib.
+
+    `legend` names colours of NAMES, `marks` are signs before them where colours alone do not tell them apart.
+    """
     if not available():
         return ""
     # Imported here: it takes a second, and modules that never draw are on nodes that have none.
@@ -90,9 +99,10 @@ def chart(
         paint(sheet)
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         svg.FigureCanvasSVG(figure).print_svg(text, metadata=nothing)
+    marks = marks or SQUARE * len(legend)
     keys = "".join(
-        f' <b><span style="color:var(--{colour})" aria-hidden="true">&#9632;</span> {escape(name)}</b>'
-        for colour, name in legend
+        f' <b><span style="color:var(--{colour})" aria-hidden="true">{marks[place]}</span> {escape(name)}</b>'
+        for place, (colour, name) in enumerate(legend)
     )
     name = escape(title)
     return (

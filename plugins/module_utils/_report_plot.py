@@ -66,7 +66,8 @@ def lines(plot: dict[str, Any]) -> str:
         axes.set_ylim(bottom=0)
         axes.grid(axis="y")
 
-    return chart(plot["title"], _legend(list(series)), WIDTH, 260, paint)
+    marks = "\u2501" + "\u254d" * len(series)
+    return chart(plot["title"], _legend(list(series)), WIDTH, 260, paint, marks)
 
 
 def bars(plot: dict[str, Any]) -> str:

@@ -231,6 +231,7 @@ n1:11:12 [0] NCCL INFO Channel 00/0 : 1[1] -> 2[2] via SHM/direct/direct
     }
     assert transport.words(ways) == (
         "transports NET/IB/GDRDMA (2), NVLS, NET/AWS Libfabric (1), P2P/CUMEM (1), SHM/direct (1); channels 24 coll "
-        "channels, 24 collnet channels, 16 nvls channels, 32 p2p channels; first contact over eth0, ib0; devices [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; network IB"
+        "channels, 24 collnet channels, 16 nvls channels, 32 p2p channels; first contact over eth0, ib0; "
+        "devices [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; network IB"
     )
     assert not list(tmp_path.iterdir()), "nothing is left on the node"
