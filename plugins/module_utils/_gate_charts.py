@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
+from collections import Counter
 from typing import Any, Optional
 
 from ._report_chart import COLOURS, WIDTH, Sheet, chart
@@ -120,11 +121,17 @@ def heat_maps(stage: dict[str, Any]) -> str:
 
 
 def _heat_map(group: str, pairs: dict[tuple[str, str], dict[str, Any]]) -> str:
-    names = list(dict.fromkeys(sorted((end for pair in pairs for end in pair), key=_natural)))
-    if len(names) > MOST:  # of a large fleet, those that were in a bad pair
+    names = sorted({end for pair in pairs for end in pair}, key=_natural)
+    part = ""
+    if len(names) > MOST:  # of a large fleet, those that were in a bad pair, as many as a page can show
         bad = [pair for pair, result in pairs.items() if result["status"] != "pass"]
-        names = list(dict.fromkeys(sorted((end for pair in bad for end in pair), key=_natural)))
-    if not 2 < len(names) <= MOST:
+        often = Counter(end for pair in bad for end in pair)
+        shown: set[str] = set()
+        for pair in sorted(bad, key=lambda pair: -max(often[end] for end in pair)):
+            shown |= set(pair) if len(shown | set(pair)) <= MOST else set()
+        part = f" ({len(shown)} of {len(names)}, those that failed most often and their partners)"
+        names = sorted(shown, key=_natural)
+    if len(names) < 3:
         return ""
     best = max((result["median_gbps"] or 0.0 for result in pairs.values()), default=0.0)
     cell = 52 if len(names) <= FEW else 20
@@ -146,7 +153,7 @@ def _heat_map(group: str, pairs: dict[tuple[str, str], dict[str, Any]]) -> str:
         axes.spines[:].set_visible(False)
 
     what = "what was expected" if any(result["expected_gbps"] for result in pairs.values()) else "the best pair"
-    title = f"Pairs of {group}: share of {what}; a cross: the pair failed; empty: not run"
+    title = f"Pairs of {group}{part}: share of {what}; a cross: the pair failed; empty: not run"
     legend = [(f"heat{place}", words) for place, words in enumerate(CLASSES)]
     side = 7.5 * max(map(len, names)) + 24 + cell * len(names)
     return chart(title, legend, side, side, paint)

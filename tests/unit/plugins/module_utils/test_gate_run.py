@@ -190,6 +190,16 @@ def test_heat_map_of_a_large_fleet_shows_the_bad_pairs() -> None:
     assert drawn.count("\u00d7</text>") == 2 * 3, "not by colour alone"
 
 
+def test_heat_map_of_a_fleet_with_many_bad_nodes_shows_some() -> None:
+    bad = {f"n{i}": ("together", 0.6) for i in range(1, 31)}
+    report = gate(Cluster(nodes=bad), 240, launches=1)
+    drawn = _gate_html.page(report).partition('<figcaption class="soft">Pairs')[2].partition("</svg>")[0]
+    names = set(re.findall(r">(n\d+)</text>", drawn))
+    assert 40 < len(names) <= 64
+    assert drawn.startswith(f" of nodes ({len(names)} of 240")
+    assert "below the floor" in drawn
+
+
 def test_heat_map_of_each_node_whose_gpus_were_searched() -> None:
     report = gate(Cluster(nodes={"n2/3": ("slow", 0.5), "n3/0": ("slow", 0.5)}), 5)
     page = _gate_html.page(report)
