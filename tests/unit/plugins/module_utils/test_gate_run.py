@@ -491,6 +491,26 @@ def test_busy_nodes_block() -> None:
     assert "busy" in report["next_action"]
 
 
+def test_the_page_begins_with_what_and_when_and_the_verdict() -> None:
+    page = _gate_html.page(gate(Cluster(nodes={"n2": ("together", 0.6)}), 4))
+    words = re.sub(r"<style>.*?</style>|<[^>]+>", " ", page).split("Guilty")[0]
+    began = re.search(r"Cluster acceptance \S+ 4 nodes \S+ \d{4}-\d\d-\d\d [\d:]+ to [\d:]+ UTC", words)
+    assert began is not None
+    assert words.index("Fail: n2 is at fault") > began.end()
+    assert "Drain n2 and check its way to the others (NICs, cables, switch ports): alone it is good" in words
+    assert "src=" not in page and "href=" not in page.replace('href="#', ""), "nothing is loaded from elsewhere"
+
+
+def test_starts_that_failed_are_told_once_a_reason() -> None:
+    again = [{"name": f"nodes-n{i}-1", "words": "srun: error: no answer"} for i in range(1, 6)]
+    lines = _gate_report.restarts([*again, {"name": "cluster-1", "words": "ssh: no route"}])
+    assert lines == [
+        "5 more starts were needed (nodes-n1-1, nodes-n2-1, nodes-n3-1 and others), the launcher failed first: "
+        "srun: error: no answer",
+        "1 more start was needed (cluster-1), the launcher failed first: ssh: no route",
+    ]
+
+
 def test_html_escapes_what_it_shows() -> None:
     report = gate(Cluster(probe={"n2": {"missing": "<img src=x>"}}), 2)
     assert "<img" not in _gate_html.page(report)
