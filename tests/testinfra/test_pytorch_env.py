@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -219,6 +220,85 @@ def test_an_environment_that_was_moved_still_trains(n1: Any) -> None:
     prefix, torch = said.split()
     assert prefix == "/opt/elsewhere"
     assert torch.startswith("/opt/elsewhere/lib/")
+
+
+def test_the_audit_names_a_node_whose_lock_differs(
+    tmp_path: Path, n1: Any, n2: Any, module: Module, lock: dict[str, str]
+) -> None:
+    digests = {}
+    for host, names in {"n1": ["filelock"], "n2": ["fsspec"]}.items():
+        built = module(
+            host,
+            "gpuops.cluster.python_environment",
+            name="drift",
+            root=ROOT,
+            lock="\n".join(lock[name] for name in names),
+            find_links=LINKS,
+            no_index=True,
+        )
+        digests[host] = built["lock_sha256"][:12]
+    command = ["ansible-playbook", "-i", "inventories/lab", "playbooks/audit.yml"]
+    command += ["-e", f"audit_report_dir={tmp_path}", "-e", "audit_hosts=gpu_nodes"]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    for host in (n1, n2):
+        host.check_output(f"rm -r {ROOT}/drift*")
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((tmp_path / "audit.json").read_text(encoding="utf-8"))
+    item = next(kind["items"]["torch"] for kind in report["kinds"] if "torch" in kind["items"])
+    assert item["usual"] is None, "of two nodes none is the majority"
+    named = {host: group["value"] for group in item["differing"] for host in group["hosts"]}
+    for host, digest in digests.items():
+        assert f"drift: no torch, lock {digest}" in named[host]
+
+
+OFFER = """
+- hosts: n2
+  gather_facts: false
+  tasks:
+    - ansible.builtin.apt:
+        name: environment-modules
+        install_recommends: false
+        lock_timeout: 600
+    - ansible.builtin.include_role:
+        name: gpuops.cluster.pytorch_env
+        tasks_from: offer
+"""
+# Starts the kernel as Jupyter does, and has it compute.
+ASK_KERNEL = """
+from jupyter_client.manager import start_new_kernel
+manager, client = start_new_kernel(kernel_name="notebook", startup_timeout=120)
+client.execute_interactive("import sys; print(sys.prefix, 6 * 7)", timeout=120)
+manager.shutdown_kernel(now=True)
+"""
+
+
+def test_users_find_an_environment_by_module_and_as_a_kernel_of_jupyter(
+    tmp_path: Path, n2: Any, module: Module
+) -> None:
+    tools = n2.file("/srv/gpuops-lab/wheels/tools/requirements.txt").content_string
+    place = {"name": "notebook", "root": "/opt/notebook", "lock": tools, "installer": "uv"}
+    built = module("n2", "gpuops.cluster.python_environment", **place, find_links=LINKS, no_index=True)
+    assert built["failed"] is False, built
+    (tmp_path / "notebook.lock").write_text(tools)
+    (tmp_path / "offer.yml").write_text(OFFER)
+    given = {
+        "pytorch_env_environments": [
+            {"name": "notebook", "lock_file": str(tmp_path / "notebook.lock"), "jupyter": True}
+        ],
+        "pytorch_env_root": "/opt/notebook",
+        "pytorch_env_default": "",
+        "pytorch_env_modulefiles_dir": "/usr/share/modules/modulefiles/gpuops",
+    }
+    command = ["ansible-playbook", "-i", "inventories/lab", str(tmp_path / "offer.yml"), "-e", json.dumps(given)]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    load = "module load gpuops/notebook && command -v jupyter && echo $PYTHONNOUSERSITE"
+    said = n2.check_output(f"bash -lc '{load} && module unload gpuops/notebook && ! command -v jupyter'").split()
+    assert said == ["/opt/notebook/notebook/bin/jupyter", "1"]
+    listed = json.loads(n2.check_output("/opt/notebook/notebook/bin/jupyter-kernelspec list --json"))["kernelspecs"]
+    assert listed["notebook"]["resource_dir"] == "/usr/local/share/jupyter/kernels/notebook"
+    n2.check_output("cat > /srv/ask.py << 'END'\n" + ASK_KERNEL + "END")
+    assert n2.check_output("/opt/notebook/notebook/bin/python /srv/ask.py").split() == [built["path"], "42"]
 
 
 def test_what_gets_in_from_outside_is_named(n1: Any, module: Module) -> None:
