@@ -43,9 +43,11 @@ _value:
     - C(flavour) of the modules, C(candidates), the packages that are wanted, and C(resolved), whether apt knows them.
     - C(packages), package to version, C(release), NVIDIA's number, and C(change), whether something else is installed,
       and C(unhold), installed packages that the new version has no more.
+    - C(bring_repository), whether NVIDIA's package with key and source is to be installed.
     - C(local_folder), where debs of source local lie on the host.
     - C(pins), pairs of package globs and version for apt's preferences, and C(headers), packages for the kernels.
     - C(fabric), C(nvlsm), C(imex), whether fabric manager, NVLSM and IMEX are needed.
+    - C(changed_since_start), whether packages of the driver were changed while the system ran.
     - C(nouveau), whether that is loaded, C(installed), all packages found,
       C(interrupted), whether dpkg was, C(half), unwanted packages that an earlier failure left half-configured,
       C(gpu_settings), whether the boot unit has settings,
@@ -78,6 +80,7 @@ from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_packages im
     spelled,
     upstream,
 )
+from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_room import room_problems
 from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_signing import signing_problems
 
 
@@ -92,16 +95,21 @@ def read_probe(lines: list[str]) -> dict[str, Any]:
         "pci": values.get("pci", []),
         "installed": {name: version for state, name, version in rows if state[1:2] == "i"},
         "half": [name for state, name, _version in rows if state[1:2] in tuple("FHUW")],
+        "cut": [name for state, name, _version in rows if state[2:3] == "R" and not name.startswith("linux-")],
         "interrupted": "interrupted" in values,
         "holders": values.get("holder", []),
         "runfile": "runfile" in values,
         "bootable": values.get("kernel", []),
         "nouveau": "nouveau" in values,
+        "changed": "changed" in values,
         "gpu_settings": "gpu_settings" in values,
         "secure_boot": "secure_boot" in values,
         "enrolled": values.get("enrolled", []),
         "key_enrolled": "key_enrolled" in values,
         "local_repository": values.get("local_repository", [""])[0],
+        "room": values.get("room", []),
+        "readonly": values.get("readonly", []),
+        "initrd": int(values.get("initrd", ["0"])[0]),
     }
 
 
@@ -161,6 +169,8 @@ def _change_problems(settings: dict[str, Any], host: dict[str, Any], packages: d
             f"this would go back from {steps}; set nvidia_driver_downgrade_allowed: true, or another version"
         )
     changes = [name for name, version in packages.items() if host["installed"].get(name, version) != version]
+    if any(host["installed"].get(name) != version for name, version in packages.items()):
+        problems += room_problems(host["room"], host["readonly"], host["initrd"], settings["kernel_modules"])
     _services, users = holders(host["holders"], settings.get("services", []))
     if changes and users and settings["kernel_modules"] and not settings.get("ignore_users"):
         problems.append(
@@ -222,8 +232,10 @@ def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[s
     here = upstream(installed.get(names[0], ""))
     members = [name for name in installed if name not in names and here and upstream(installed[name]) == here]
     # A repository of another version may be there; the one that is asked for has to be.
-    repository = settings["repository"].rpartition("/")[2].partition("_")[0]
-    brought = settings["source"] == "distribution" or repository in installed
+    repository, _unused, rest = settings["repository"].rpartition("/")[2].partition("_")
+    # A keyring of former times does not know the key of today.
+    outdated = repository == "cuda-keyring" and number(installed.get(repository, "")) < number(rest.partition("_")[0])
+    brought = settings["source"] == "distribution" or (repository in installed and not outdated)
     if settings["source"] == "local":
         brought = host["local_repository"] == settings["repository_checksum"].partition(":")[2]
     resolved = (bool(offers) and brought) or all(
@@ -256,6 +268,7 @@ def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[s
         "packages": packages,
         "release": release,
         "resolved": resolved,
+        "bring_repository": settings["source"] == "nvidia" and not brought,
         "local_folder": LOCAL_FOLDER,
         "unhold": [name for name in members if packages and name not in packages],
         "change": any(installed.get(name) != version for name, version in packages.items()),
@@ -266,9 +279,11 @@ def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[s
         "headers": kernel_headers,
         "installed": installed,
         "nouveau": host["nouveau"],
+        "changed_since_start": host["changed"],
         "gpu_settings": host["gpu_settings"],
         "interrupted": host["interrupted"],
-        "half": [name for name in host["half"] if packages and name not in packages],
+        "cut": host["cut"],
+        "half": [name for name in host["half"] if packages and name not in packages and name not in host["cut"]],
         "old_repositories": [
             name for name in installed if name.startswith("nvidia-driver-local-repo-") and name != repository
         ],

@@ -84,9 +84,10 @@ def test_the_key_of_nvidias_repository_is_the_one_in_it(ctl: Host) -> None:
 
 
 def test_debs_of_ones_own_are_what_is_installed(n2: Host) -> None:
-    assert {version for _, _, version in family(n2)} == {"535.261.03-1"}
+    """The older ones came from a server, then the newer ones from a folder, by the version's variable alone."""
+    assert {version for _, _, version in family(n2)} == {"535.309.01-0+deb12u1"}
     policy = n2.check_output("apt-cache policy libcuda1")
-    assert "*** 535.261.03-1 1001" in policy
+    assert "*** 535.309.01-0+deb12u1 1001" in policy
     assert "file:/var/lib/gpuops/nvidia-driver" in policy
     assert "libcuda1" in n2.check_output("apt-mark showhold").split()
 

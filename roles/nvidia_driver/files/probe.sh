@@ -19,10 +19,17 @@ fi
 for image in /boot/vmlinuz-*; do
   [ -e "$image" ] && echo "kernel ${image#/boot/vmlinuz-}"
 done
+for folder in /usr /var /boot; do
+  df --block-size=1M --output=target,avail "$folder" 2>/dev/null | sed -n "2s|^|room $folder |p"
+  [ ! -e "$folder" ] || [ -w "$folder" ] || echo "readonly $folder"
+done
+du --block-size=1M /boot/initrd.img-* 2>/dev/null | cut -f 1 | sort -n | sed -n '$s/^/initrd /p'
 ls /var/lib/dpkg/updates/[0-9]* > /dev/null 2>&1 && echo 'interrupted dpkg'
 if [ -e /var/lib/gpuops/nvidia-driver/Packages ]; then
   echo "local_repository $(sha256sum < /var/lib/gpuops/nvidia-driver/SHA256SUMS | cut -d ' ' -f 1)"
 fi
+start=$(date -d "$(LC_ALL=C ps -o lstart= -p 1)" +%s) &&
+  [ -n "$(find /var/lib/dpkg/info -name '*nvidia*.list' -newermt "@$start" -print -quit)" ] && echo 'changed since_start'
 [ -e /etc/gpuops/gpu_settings.json ] && echo 'gpu_settings here'
 [ -e /sys/module/nouveau ] && echo 'nouveau loaded'
 if [ -e /proc/driver/nvidia/version ]; then

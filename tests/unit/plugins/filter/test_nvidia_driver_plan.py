@@ -288,6 +288,44 @@ def test_nvidias_repository_of_another_version_is_not_the_one_asked_for() -> Non
     assert plan({**REPOSITORY, "version": "580"}, *probe, madison=offers)["resolved"], "the installed one satisfies it"
 
 
+def test_what_was_cut_off_while_it_was_unpacked_is_named() -> None:
+    decided = plan({}, *pci(H100), f"dpkg iHR|libcuda1|{NEW}", f"dpkg ii |nvidia-smi|{NEW}")
+    assert decided["cut"] == ["libcuda1"]
+    assert decided["change"]
+    assert decided["half"] == []
+
+
+def test_a_keyring_of_former_times_is_replaced_by_the_one_that_is_named() -> None:
+    wish = {"source": "nvidia", "version": "580", "repository_checksum": "sha256:" + "a" * 64}
+    wish["repository"] = "http://mirror/cuda-keyring_1.1-1_all.deb"
+    assert plan(wish, "dpkg ii |cuda-keyring|1.0-1")["bring_repository"]
+    assert not plan(wish, "dpkg ii |cuda-keyring|1.1-1")["bring_repository"]
+    assert not plan(wish, "dpkg ii |cuda-keyring|1.2-1")["bring_repository"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "kernel_modules", "words"),
+    [
+        (
+            ["room /usr / 9000", "room /var / 9000", "room /boot /boot 60", "initrd 60"],
+            True,
+            "60 MiB free on /boot, 90 w",
+        ),
+        (["room /usr / 9000", "room /var / 9000", "room /boot /boot 90", "initrd 60"], True, ""),
+        (["room /usr / 2000", "room /var / 2000", "room /boot / 2000"], True, "2000 MiB free on /, 2560 wanted"),
+        (["room /usr / 2000", "room /var / 2000", "room /boot /boot 1", "initrd 60"], False, ""),
+        (["room /usr / 9000", "room /var /var 100", "room /boot / 9000"], False, "100 MiB free on /var, 512 wanted"),
+        (["readonly /usr"], True, "/usr cannot be written"),
+    ],
+)
+def test_a_disk_that_would_fill_up_is_refused(lines: list[str], kernel_modules: bool, words: str) -> None:
+    problems = plan({"kernel_modules": kernel_modules}, *pci(H100), *lines)["problems"]
+    assert words in problems[0] if words else not problems
+    here = [f"dpkg hi |{name}|{NEW}" for name in plan()["packages"] if name != "nvidia-persistenced"]
+    here.append("dpkg hi |nvidia-persistenced|535.171.04-1~deb12u1")
+    assert not plan({}, *pci(H100), *here, *lines)["problems"], "what is installed needs no room"
+
+
 def test_an_enrolled_key_and_the_legacy_check_are_fine() -> None:
     probe = ["secure_boot on", "key_enrolled yes", f"dpkg ii |nvidia-legacy-check|{NEW}"]
     assert not plan({}, *pci(H100), *probe)["problems"]
