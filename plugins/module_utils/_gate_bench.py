@@ -21,7 +21,7 @@ Test = dict[str, Any]  # {label, names, collective, devices}
 Run = Callable[[list[dict[str, Any]]], list[Outcome]]
 
 RETESTS = 2
-STARTS = 3  # a launcher that fails before nccl-tests says a word has measured nothing
+STARTS = 5  # a launcher that fails before nccl-tests says a word has measured nothing
 
 
 class Bench:
