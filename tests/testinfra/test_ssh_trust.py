@@ -181,6 +181,21 @@ def test_what_is_no_longer_right_is_signed_anew(n1: Host, n2: Host) -> None:
     assert ssh(n2, "root", "n1").rc == 0
 
 
+def test_a_host_certificate_that_has_expired_is_not_believed_until_the_next_run(n1: Host, n2: Host) -> None:
+    issued = authority() / "issued/n2"
+    argv = ["ssh-keygen", "-q", "-P", PASSPHRASE, "-s", str(authority() / "ca"), "-I", "n2", "-n", "n2", "-h"]
+    subprocess.run([*argv, "-V", "-80d:-1d", str(issued / "host.pub")], check=True)
+    expired = (issued / "host-cert.pub").read_text().strip()
+    n2.check_output("echo %s > /etc/ssh/ssh_trust_host-cert.pub && systemctl reload ssh", expired)
+    refused = ssh(n1, "alice", "n2")
+    assert refused.rc == 1
+    assert "expired" in refused.stderr
+    changed, said = play("--limit", "n2")
+    assert changed["n2"] > 0, said
+    assert "n2 (expired)" in said
+    assert ssh(n1, "alice", "n2").rc == 0
+
+
 def test_a_user_who_is_taken_off_the_list_loses_the_key(n2: Host) -> None:
     changed, said = play("--limit", "n2", "-e", json.dumps({"ssh_trust_users": ["root"]}))
     assert changed["n2"] > 0, said

@@ -1,4 +1,4 @@
-"""The two programs that the role ethernet sends to the hosts: kernel parameters, and the path to the next host."""
+"""The program that the role ethernet sends to the hosts: the path to the next one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ def load(name: str) -> ModuleType:
 
 
 path_check = load("path_check")
-sysctl_values = load("sysctl_values")
 
 
 def link(name: str, mtu: int, *addresses: str) -> dict[str, Any]:
@@ -77,36 +76,3 @@ def test_rails_of_one_network_are_paired_by_name() -> None:
         ("eth1", "10.0.0.21"),
         ("eth2", "10.0.0.22"),
     ]
-
-
-@pytest.fixture
-def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "proc/net/core").mkdir(parents=True)
-    (tmp_path / "proc/net/core/rmem_max").write_text("212992\n")
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "usr").mkdir()
-    monkeypatch.setattr(sysctl_values, "PROC", tmp_path / "proc")
-    monkeypatch.setattr(sysctl_values, "DIRECTORIES", (str(tmp_path / "etc"), str(tmp_path / "usr")))
-    return tmp_path
-
-
-def test_values_are_set_once(kernel: Path) -> None:
-    wanted = {"net.core.rmem_max": "67108864"}
-    ours = str(kernel / "etc/90-gpuops.conf")
-    assert sysctl_values.converge(wanted, ours, False)["changed"] is True
-    assert (kernel / "proc/net/core/rmem_max").read_text() == "212992\n"
-    assert sysctl_values.converge(wanted, ours, True)["changed"] is True
-    assert sysctl_values.converge(wanted, ours, True) == {"changed": False, "skipped": [], "overridden": []}
-
-
-def test_a_key_that_the_kernel_lacks_is_skipped(kernel: Path) -> None:
-    result = sysctl_values.converge({"net.core.no_such": "1"}, "90-x.conf", True)
-    assert result == {"changed": False, "skipped": ["net.core.no_such 1: No such file or directory"], "overridden": []}
-
-
-def test_a_later_file_that_says_otherwise_is_named(kernel: Path) -> None:
-    (kernel / "etc/10-early.conf").write_text("net.core.rmem_max = 1\n")
-    (kernel / "usr/99-site.conf").write_text("# net.core.rmem_max = 2\n-net/core/rmem_max=3\n")
-    (kernel / "etc/95-same.conf").write_text("net.core.rmem_max=67108864\n")
-    result = sysctl_values.converge({"net.core.rmem_max": "67108864"}, str(kernel / "etc/90-gpuops.conf"), True)
-    assert result["overridden"] == [f"{kernel}/usr/99-site.conf sets net.core.rmem_max to 3 after our file"]
