@@ -8,11 +8,12 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: rdma_port_problems
 short_description: RDMA ports that are not as they must be, or not as the fleet's
-version_added: 1.0.0
+version_added: 0.1.0
 description:
   - An active InfiniBand port needs a LID; one that stays in Initializing waits for a subnet manager.
   - A port's rate is compared with the majority of the active ports on boards of the same kind.
   - A port that is down is a problem when it is required, or when it is active on all other hosts (at least two).
+  - Two hosts have no majority; what differs between them is a note.
   - Firmware that differs from the majority of a board's kind is a note.
 positional: _input
 options:
@@ -108,6 +109,16 @@ def judge(port: Port, usual: Callable[[Port], Any], everywhere: bool, required: 
     return f"{state}, on all other hosts it is active" if everywhere else ""
 
 
+def note(port: Port, rates: list[float], active_on: int) -> str:
+    """What is worth a word on a port without a problem: without a majority nobody knows which side is wrong."""
+    if port.state != "active":
+        elsewhere = f"active on {active_on} of the other hosts" if active_on else "not used"
+        return f"{port.name} is {port.state} ({port.physical}): {elsewhere}"
+    if port.rate < max(rates):
+        return f"{port.name} runs at {port.rate:g} Gb/s, others of its kind ({port.kind}) at up to {max(rates):g}"
+    return ""
+
+
 def firmware_notes(fabrics: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
     seen: dict[str, list[str]] = {}
     for fabric in fabrics.values():
@@ -141,10 +152,11 @@ def rdma_port_problems(
         for port in found:
             everywhere = len(fabrics) >= 3 and up.get(port.name, 0) == len(fabrics) - 1
             text = judge(port, lambda p: usual.get((p.kind, p.layer)), everywhere, required or [])
+            less = note(port, rates.get((port.kind, port.layer), []), up.get(port.name, 0))
             if text:
                 problems.append(text)
-            elif port.state != "active":
-                notes.append(f"{port.name} is {port.state} ({port.physical}): not used")
+            elif less:
+                notes.append(less)
         result[host] = {"problems": problems, "notes": notes}
     return result
 

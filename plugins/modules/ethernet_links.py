@@ -16,7 +16,7 @@ description:
   - The link that carries the Ansible connection is left alone unless O(allow_connection) is set. Then a timer of
     systemd undoes the change after O(rollback_after) seconds, unless the program is called with C(confirm) before.
   - Changes the running system only. The role C(gpuops.cluster.ethernet) makes it persistent.
-version_added: 1.0.0
+version_added: 0.1.0
 author:
   - The gpuops.cluster contributors (@gpuops)
 requirements:

@@ -13,7 +13,7 @@ description:
   - Chooses the socket interface by its exact name and the RDMA ports that carry collectives, and says why in a comment
     above each line. What facts do not prove is not written.
   - A file that was not written by this module is kept as a backup once.
-version_added: 1.0.0
+version_added: 0.1.0
 author:
   - The gpuops.cluster contributors (@gpuops)
 attributes:

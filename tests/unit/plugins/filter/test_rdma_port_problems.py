@@ -54,8 +54,18 @@ def test_the_odd_one_is_named(changes: dict[str, Any], problem: str) -> None:
 def test_two_hosts_have_no_majority() -> None:
     result = rdma_port_problems(fleet(host(rate_gbps=100), others=1))
     assert [r["problems"] for r in result.values()] == [[], []]
+    assert result["odd"]["notes"] == ["mlx5_0:1 runs at 100 Gb/s, others of its kind (MT_0838) at up to 400"]
+    assert result["n0"]["notes"] == []
     down = rdma_port_problems(fleet(host(state="down", physical_state="Disabled"), others=1))["odd"]
-    assert down == {"problems": [], "notes": ["mlx5_0:1 is down (Disabled): not used"]}
+    assert down == {"problems": [], "notes": ["mlx5_0:1 is down (Disabled): active on 1 of the other hosts"]}
+
+
+def test_a_port_that_nobody_uses_is_no_problem() -> None:
+    down = host(state="down", physical_state="Polling")
+    assert rdma_port_problems({"n1": down, "n2": down})["n1"] == {
+        "problems": [],
+        "notes": ["mlx5_0:1 is down (Polling): not used"],
+    }
 
 
 def test_a_required_port_must_be_active() -> None:
