@@ -52,9 +52,17 @@ def fetched(places: Places) -> float:
     return max((os.stat(path).st_mtime for path in (places.lists, places.stamp) if os.path.exists(path)), default=0.0)
 
 
+def keys(path: str) -> list[str]:
+    """Files of keys that a file of sources names."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        named = re.findall(r"^[^#\n]*\bsigned-by\s*[:=]\s*(/[^\s,\]]+)", file.read(), re.IGNORECASE | re.MULTILINE)
+    return [key for key in named if os.path.exists(key)]
+
+
 def newer_sources(places: Places, since: float) -> list[str]:
-    """Sources that came to this host later, by change time: packages and archives bring modification times along."""
-    return [path for path in sources(places) if os.stat(path).st_ctime > since]
+    """Sources, and keys they name, that came later, by change time: packages and archives bring modification times."""
+    files = [name for path in sources(places) for name in (path, *keys(path))]
+    return [path for path in files if os.stat(path).st_ctime > since]
 
 
 def reason(places: Places, now: float, valid: float, check: bool) -> str:

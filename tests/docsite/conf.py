@@ -4,7 +4,7 @@
 """Settings of Sphinx for the documentation site."""
 
 project = "gpuops.cluster"
-copyright = "The gpuops.cluster contributors"  # noqa: A001 - Sphinx' name
+copyright = "The gpuops.cluster contributors"
 html_title = project
 html_theme = "sphinx_ansible_theme"
 html_show_sphinx = False

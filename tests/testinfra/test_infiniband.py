@@ -114,3 +114,43 @@ def test_doca_without_its_repository_and_a_wrong_mtu_are_refused(tmp_path: Path)
     status, out = play(tmp_path, fabric(), infiniband_ipoib_mode="datagram", infiniband_ipoib_mtu=65520)
     assert status != 0
     assert "n2: infiniband_ipoib_mtu is 65520, expected at most 4092 in mode datagram" in out
+
+
+def test_doca_comes_from_its_repository_by_its_key_alone(tmp_path: Path, n2: Any) -> None:
+    wanted = {
+        "infiniband_source": "doca",
+        "infiniband_doca_repository": "http://127.0.0.1:8080/doca",
+        "infiniband_doca_key": f"{os.environ['MOLECULE_EPHEMERAL_DIRECTORY']}/doca.pub",
+        "infiniband_port_problems": "report",
+    }
+    status, out = play(tmp_path, fabric(device("mlx5_0")), "--check", **wanted)
+    assert "Name the repository] " in out
+    assert "apt knows no package" not in out
+    assert not n2.file("/etc/apt/sources.list.d/gpuops-doca.sources").exists
+    status, out = play(tmp_path, fabric(device("mlx5_0")), **wanted)
+    assert "the verbs library does not see mlx5_0" in out, "past the packages, the kernel is asked"
+    assert n2.package("doca-ofed").version == "2.9.1-0.1.7"
+    status, out = play(tmp_path, fabric(device("mlx5_0")), **wanted)
+    assert "changed=0" in out
+    n2.check_output("apt-get -qq remove -y doca-ofed")
+    debian = {**wanted, "infiniband_doca_key": str(tmp_path / "debian.asc")}
+    (tmp_path / "debian.asc").write_bytes(
+        n2.file("/usr/share/keyrings/debian-archive-keyring.gpg").content  # another key, and not even armored
+    )
+    status, out = play(tmp_path, fabric(device("mlx5_0")), **debian)
+    assert status != 0
+    assert "NO_PUBKEY" in out or "not signed" in out
+    assert not n2.package("doca-ofed").is_installed
+
+
+def test_a_repository_that_is_not_there_is_named(tmp_path: Path, n2: Any) -> None:
+    wanted = {
+        "infiniband_source": "doca",
+        "infiniband_doca_repository": "http://127.0.0.1:8080/nothing",
+        "infiniband_doca_key": f"{os.environ['MOLECULE_EPHEMERAL_DIRECTORY']}/doca.pub",
+    }
+    status, out = play(tmp_path, fabric(device("mlx5_0")), **wanted)
+    assert status != 0
+    assert "http://127.0.0.1:8080/nothing" in out
+    assert not n2.package("doca-ofed").is_installed
+    n2.check_output("rm /etc/apt/sources.list.d/gpuops-doca.sources && apt-get -qq update")

@@ -139,3 +139,24 @@ def test_a_mirror_that_stays_away_is_said_in_apts_words() -> None:
     apt = Apt((0, "", NET))
     assert index.update(apt, 60) == NET
     assert apt.calls == index.TRIES
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("site.list", "deb [arch=amd64 signed-by={key}] http://mirror.example/site /"),
+        ("site.list", "deb [signed-by={key},/b.gpg] http://mirror.example/site /"),
+        ("site.sources", "URIs: http://mirror.example/site\nSigned-By: {key}"),
+    ],
+)
+def test_what_was_fetched_with_another_key_is_fetched_again(places: index.Places, name: str, text: str) -> None:
+    key = Path(places.sources).parent / "site.gpg"
+    source = Path(places.sources).parent / "sources.list.d" / name
+    source.write_text(text.format(key=key) + "\n")
+    key.touch()
+    since = max(path.stat().st_ctime for path in (source, *source.parent.iterdir()))
+    os.utime(places.lists, (since, since))
+    assert index.reason(places, time.time(), DAY, check=False) == ""
+    while key.stat().st_ctime <= since:
+        key.touch()
+    assert index.reason(places, time.time(), DAY, check=False) == f"{key} is newer"
