@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+
+import pytest
 
 PROJECT = Path(__file__).parents[2]
 Sample = dict[str, Any]
@@ -65,7 +67,27 @@ def test_a_node_without_a_driver_says_so(ctl: Any) -> None:
     assert query(ctl, 'gpuops_gpu_pci_count{instance="n2"}')[0][1] == 4
 
 
-def test_a_sick_gpu_becomes_an_alert(ctl: Any) -> None:
+@pytest.fixture
+def hook(ctl: Any) -> Iterator[Callable[[], str]]:
+    """What whoever is told receives: the bodies of POST requests on the port of the scenario's receiver."""
+    program = (
+        "import http.server\n"
+        "class Hook(http.server.BaseHTTPRequestHandler):\n"
+        "    def do_POST(self):\n"
+        "        body = self.rfile.read(int(self.headers['Content-Length']))\n"
+        "        open('/run/told', 'ab').write(self.path.encode() + b' ' + body)\n"
+        "        self.send_response(200)\n"
+        "        self.end_headers()\n"
+        "http.server.HTTPServer(('127.0.0.1', 8099), Hook).serve_forever()\n"
+    )
+    ctl.check_output(
+        "printf %s > /run/hook.py && systemd-run --quiet --collect --unit=hook python3 /run/hook.py", program
+    )
+    yield lambda: str(ctl.check_output("cat /run/told 2>/dev/null || true"))
+    ctl.check_output("systemctl stop hook && rm -f /run/told")
+
+
+def test_a_sick_gpu_becomes_an_alert_and_somebody_is_told(ctl: Any, hook: Callable[[], str]) -> None:
     def alerts() -> list[str]:
         found = ask(ctl, "alerts")["alerts"]
         return [a["annotations"]["summary"] for a in found if a["labels"]["alertname"] == "GpuProblem"]
@@ -73,6 +95,9 @@ def test_a_sick_gpu_becomes_an_alert(ctl: Any) -> None:
     fault("n1", "row_remap_failed=2")
     try:
         assert eventually(alerts, lambda a: a != []) == ["n1: row_remap_failed on GPU 2"]
+        told = eventually(hook, lambda text: text != "")
+        assert told.startswith("/s3cret-token ")
+        assert "n1: row_remap_failed on GPU 2" in told
     finally:
         fault("n1", "--clear")
     assert eventually(alerts, lambda a: a == []) == []
@@ -107,6 +132,13 @@ def test_what_the_health_check_found_becomes_a_metric(ctl: Any, n2: Any) -> None
         assert eventually(found, lambda f: f != []) == ["n2 xid_79 drain"]
     finally:
         n2.check_output("rm /run/gpuops/node_health.json")
+
+
+def test_where_alerts_go_is_for_the_daemon_alone(ctl: Any) -> None:
+    file = ctl.file("/etc/prometheus/alertmanager.yml")
+    assert (file.user, file.group, file.mode) == ("root", "prometheus", 0o640)
+    assert ctl.socket("tcp://127.0.0.1:9093").is_listening
+    assert not ctl.socket("tcp://0.0.0.0:9094").is_listening
 
 
 def test_prometheus_listens_on_loopback_only(ctl: Any) -> None:
