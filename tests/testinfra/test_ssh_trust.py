@@ -183,7 +183,9 @@ def test_what_is_no_longer_right_is_signed_anew(n1: Host, n2: Host) -> None:
 
 def test_a_host_certificate_that_has_expired_is_not_believed_until_the_next_run(n1: Host, n2: Host) -> None:
     issued = authority() / "issued/n2"
-    argv = ["ssh-keygen", "-q", "-P", PASSPHRASE, "-s", str(authority() / "ca"), "-I", "n2", "-n", "n2", "-h"]
+    listed = subprocess.check_output(["ssh-keygen", "-Lf", str(issued / "host-cert.pub")], text=True)
+    names = ",".join(listed.partition("Principals:")[2].partition("Critical Options:")[0].split())
+    argv = ["ssh-keygen", "-q", "-P", PASSPHRASE, "-s", str(authority() / "ca"), "-I", "n2", "-n", names, "-h"]
     subprocess.run([*argv, "-V", "-80d:-1d", str(issued / "host.pub")], check=True)
     expired = (issued / "host-cert.pub").read_text().strip()
     n2.check_output("echo %s > /etc/ssh/ssh_trust_host-cert.pub && systemctl reload ssh", expired)
