@@ -119,7 +119,7 @@ def test_doca_without_its_repository_and_a_wrong_mtu_are_refused(tmp_path: Path)
 def test_doca_comes_from_its_repository_by_its_key_alone(tmp_path: Path, n2: Any) -> None:
     wanted = {
         "infiniband_source": "doca",
-        "infiniband_doca_repository": "http://127.0.0.1:8080/doca",
+        "infiniband_doca_repository": "file:/srv/doca",
         "infiniband_doca_key": f"{os.environ['MOLECULE_EPHEMERAL_DIRECTORY']}/doca.pub",
         "infiniband_port_problems": "report",
     }
@@ -146,11 +146,11 @@ def test_doca_comes_from_its_repository_by_its_key_alone(tmp_path: Path, n2: Any
 def test_a_repository_that_is_not_there_is_named(tmp_path: Path, n2: Any) -> None:
     wanted = {
         "infiniband_source": "doca",
-        "infiniband_doca_repository": "http://127.0.0.1:8080/nothing",
+        "infiniband_doca_repository": "file:/srv/nothing",
         "infiniband_doca_key": f"{os.environ['MOLECULE_EPHEMERAL_DIRECTORY']}/doca.pub",
     }
     status, out = play(tmp_path, fabric(device("mlx5_0")), **wanted)
     assert status != 0
-    assert "http://127.0.0.1:8080/nothing" in out
+    assert "file:/srv/nothing" in out
     assert not n2.package("doca-ofed").is_installed
     n2.check_output("rm /etc/apt/sources.list.d/gpuops-doca.sources && apt-get -qq update")
