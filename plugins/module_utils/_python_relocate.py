@@ -39,7 +39,8 @@ if _home != sys.prefix:
 
 def relocatable(program: bytes, home: str) -> bytes:
     """A program's text without the path of its environment `home`; any other text as it is."""
-    python = rb"[\"']?" + re.escape(home.encode()) + rb"/bin/python[\d.]*[\"']?"
+    # Named as the interpreter that the environment was made with.
+    python = rb"[\"']?" + re.escape(home.encode()) + rb"/bin/[^\s\"']+[\"']?"
     short = rb"\A#!" + python + rb"[ \t]*\n"
     # What installers write where the path is too long for a first line, or holds spaces.
     long = rb"\A#!/bin/sh\n'''exec' " + python + rb" [^\n]*\n' '''\n"

@@ -44,8 +44,12 @@ def program(home: Path, first_lines: str) -> Path:
 
 @pytest.mark.parametrize(
     "first_lines",
-    ["#!{home}/bin/python3\n", "#!/bin/sh\n'''exec' \"{home}/bin/python3\" \"$0\" \"$@\"\n' '''\n"],
-    ids=["short", "long"],
+    [
+        "#!{home}/bin/python3\n",
+        "#!{home}/bin/own-python\n",
+        "#!/bin/sh\n'''exec' \"{home}/bin/python3\" \"$0\" \"$@\"\n' '''\n",
+    ],
+    ids=["short", "by another name", "long"],
 )
 def test_a_program_runs_where_its_environment_was_moved_and_keeps_it_when_started_through_a_link(
     tmp_path: Path, first_lines: str
