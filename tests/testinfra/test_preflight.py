@@ -103,7 +103,7 @@ def test_limits_are_those_of_the_variables(variable: str, message: str) -> None:
 
 def test_versions_that_do_not_go_together_are_refused_with_what_would(n1: Any) -> None:
     """The lab's CUDA only compiles; if its programs ran, Debian's driver would be too old for them."""
-    code, output = run("-e", '{"preflight_cuda": "13.0", "preflight_cuda_runs": true}')
+    code, output = run("-e", '{"preflight_cuda": "13.0", "cuda_toolkit_run_kernel": true}')
     assert code != 0
     assert "n1, n2: driver 535" in output
     assert "does not run programs of CUDA 13.0, which needs 580.65.06 or newer" in output
