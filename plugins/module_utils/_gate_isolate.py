@@ -216,7 +216,15 @@ class Isolate:
         every = {
             name: [p for turn in pairing.round_robin(self.gate.nodes[name]["gpus"]) for p in turn] for name in names
         }
-        self._measure_pairs(every, 1, values)
+        # The first pairs of an even number hold every GPU once. Where all hang it is the node, and each further would.
+        first = {name: pairs[: self.gate.nodes[name]["gpus"] // 2] for name, pairs in every.items()}
+        before = len(self.results)
+        self._measure_pairs(first, 1, values)
+        ends: dict[str, set[str]] = {}
+        for result in self.results[before:]:
+            ends.setdefault(result["nodes"][0], set()).update(one["status"] for one in result["samples"])
+        going = [name for name in names if ends[name] != {"hang"} or self.gate.nodes[name]["gpus"] % 2]
+        self._measure_pairs({name: every[name][len(first[name]) :] for name in going}, 1, values)
         slow = {
             name: sorted(
                 pairing.bad_pairs(values[name], self.gate.nodes[name]["capability"]["labels"], settings["floor"])

@@ -159,6 +159,15 @@ def test_what_hung_once_is_not_started_again() -> None:
     assert report["stages"][1]["launches"] == 10
 
 
+def test_node_that_hangs_whole_is_not_searched_pair_by_pair() -> None:
+    """28 pairs of eight GPUs would be 28 time limits; four pairs hold every GPU once."""
+    report = gate(Cluster(nodes={"n1": ("hang", 0)}), 3)
+    assert guilty(report) == {("node", "n1", "")}
+    assert len([one for one in report["stages"][-1]["results"] if one["devices"]]) == 4
+    one = gate(Cluster(nodes={"n1/5": ("hang", 0)}), 3)
+    assert guilty(one) == {("gpu", "n1", "5")}
+
+
 def test_hang_and_a_slow_network_elsewhere() -> None:
     report = gate(Cluster(nodes={"n1": ("hang", 0), "n5": ("together", 0.5)}), 8)
     assert guilty(report) == {("node", "n1", ""), ("node", "n5", "")}
