@@ -220,9 +220,9 @@ class Isolate:
         first = {name: pairs[: self.gate.nodes[name]["gpus"] // 2] for name, pairs in every.items()}
         before = len(self.results)
         self._measure_pairs(first, 1, values)
-        ends: dict[str, set[str]] = {}
+        ends: dict[str, set[str]] = {name: set() for name in names}
         for result in self.results[before:]:
-            ends.setdefault(result["nodes"][0], set()).update(one["status"] for one in result["samples"])
+            ends[result["nodes"][0]].update(one["status"] for one in result["samples"])
         going = [name for name in names if ends[name] != {"hang"} or self.gate.nodes[name]["gpus"] % 2]
         self._measure_pairs({name: every[name][len(first[name]) :] for name in going}, 1, values)
         slow = {

@@ -40,6 +40,8 @@ def passed(gate: Any) -> bool:
         for name in names
     ]
     gate.add_stage("preflight", names, probed, probed, results)
+    rdma = any(node["capability"]["network"]["kind"] == "rdma" for node in gate.nodes.values()) and len(names) > 1
+    gate.stages[-1]["checks"] = probing.asked(gate.blocked, gate.launcher.name, rdma, len(names) > 1)
     gate.say(f"preflight: {'blocked, ' + gate.blocked[0]['reason'] if gate.blocked else 'nothing stands in the way'}")
     return not gate.blocked
 
@@ -58,7 +60,7 @@ def _allocate(gate: Any, names: list[str]) -> probing.Blocked:
             return []
         if "time limit" not in reason.lower():
             break
-    return [{"host": "", "reason": f"Slurm did not give all nodes to the gate: {reason}"}]
+    return [{"host": "", "check": "allocation", "reason": f"Slurm did not give all nodes to the gate: {reason}"}]
 
 
 def _probe(gate: Any, names: list[str]) -> None:
@@ -81,4 +83,4 @@ def _probe(gate: Any, names: list[str]) -> None:
     if not gate.blocked and len(names) > 1:
         gate.accepted += ports.look(gate)
     if gate.blocked and not gate.probes:
-        gate.blocked = [{"host": "", "reason": f"no job starts ({gate.launcher.name}): {words}"}]
+        gate.blocked = [{"host": "", "check": "job", "reason": f"no job starts ({gate.launcher.name}): {words}"}]

@@ -9,7 +9,13 @@ import re
 from collections import Counter
 from typing import Any
 
-Blocked = list[dict[str, str]]
+Blocked = list[dict[str, str]]  # {host, check, reason}; an empty host means all of them
+# What is looked at, in this order: each group only where nothing of the one before blocks.
+OF_FACTS = ("reachable", "gpu_facts", "gpu_count", "mig")
+OF_HARDWARE = ("same_gpus", "same_product", "same_driver")
+OF_JOB = ("job", "missing", "shm", "busy")
+OF_RDMA = ("memlock", "acs", "gpudirect", "gid")
+OF_SOFTWARE = ("same_binaries", "same_libmpi", "same_libnccl", "same_plugins", "same_nccl")
 # Runs once on every node, inside the job. One line of key=value, separated by tabs.
 PROBE = r"""
 bin=$1
@@ -119,7 +125,11 @@ def odd_ones(values: dict[str, Any], what: str) -> Blocked:
         "{what} is {value}, on most nodes {usual}: one gate run is for equal nodes (use --limit for one kind at a time)"
     )
     return [
-        {"host": host, "reason": text.format(what=MIXED[what], value=value or "empty", usual=usual or "empty")}
+        {
+            "host": host,
+            "check": f"same_{what}",
+            "reason": text.format(what=MIXED[what], value=value or "empty", usual=usual or "empty"),
+        }
         for host, value in values.items()
         if str(value) != usual
     ]
@@ -131,11 +141,12 @@ def blocked_by_facts(nodes: dict[str, dict[str, Any]]) -> Blocked:
     for host, node in nodes.items():
         if node["state"] != "ok":
             why = node["reason"] or "; ".join(node["problems"][:3]) or "no reason given"
-            blocked.append({"host": host, "reason": f"gpu_facts says {node['state']}: {why}"})
+            blocked.append({"host": host, "check": "gpu_facts", "reason": f"gpu_facts says {node['state']}: {why}"})
         elif not node["gpus"]:
-            blocked.append({"host": host, "reason": "no GPU"})
+            blocked.append({"host": host, "check": "gpu_count", "reason": "no GPU"})
         elif node["mig"]:
-            blocked.append({"host": host, "reason": "MIG is enabled: NCCL does not run over GPU instances of one GPU"})
+            reason = "MIG is enabled: NCCL does not run over GPU instances of one GPU"
+            blocked.append({"host": host, "check": "mig", "reason": reason})
     if not blocked:
         for what in ("gpus", "product", "driver"):
             blocked += odd_ones({host: node[what] for host, node in nodes.items()}, what)
@@ -158,10 +169,10 @@ def gid_problem(network: dict[str, Any], settings: dict[str, Any]) -> str:
 
 
 def _of_node(node: dict[str, Any], probe: dict[str, str], settings: dict[str, Any]) -> list[tuple[str, str]]:
-    """What one node's probe says against a run: a word by which it can be accepted (or none), and the reason."""
+    """What one node's probe says against a run: the check, and the reason."""
     found: list[tuple[str, str]] = []
     if probe["missing"]:
-        found.append(("", f"nccl-tests cannot start: {probe['missing']} is missing"))
+        found.append(("missing", f"nccl-tests cannot start: {probe['missing']} is missing"))
     if probe["shm_mib"].isdigit() and int(probe["shm_mib"]) < settings["min_shm_mib"]:
         least = settings["min_shm_mib"]
         found.append(("shm", f"/dev/shm has {probe['shm_mib']} MiB, nccl_tests_min_shm_mib is {least}"))
@@ -200,19 +211,36 @@ def blocked_by_probe(
     for host, node in nodes.items():
         probe = next((found[name] for name in node["aliases"] if name in found), None)
         if probe is None:
-            blocked.append({"host": host, "reason": f"the job did not run there: {complaint or 'no answer'}"})
+            reason = f"the job did not run there: {complaint or 'no answer'}"
+            blocked.append({"host": host, "check": "job", "reason": reason})
             continue
         seen[host] = probe
         for word, reason in _of_node(node, probe, settings):
             if word in settings["accepted"]:
                 accepted.append(f"{host}: {reason} (accepted)")
             else:
-                more = f" (nccl_tests_accepted: [{word}] measures all the same)" if word else ""
-                blocked.append({"host": host, "reason": reason + more})
+                more = "" if word == "missing" else f" (nccl_tests_accepted: [{word}] measures all the same)"
+                blocked.append({"host": host, "check": word, "reason": reason + more})
         if launcher == "mpirun" and len(nodes) > 1 and probe["loopback"]:
-            blocked.append(
-                {"host": host, "reason": f"its own name resolves to {probe['loopback']}: mpirun would call itself"}
-            )
+            reason = f"its own name resolves to {probe['loopback']}: mpirun would call itself"
+            blocked.append({"host": host, "check": "loopback", "reason": reason})
     for what in ("binaries", "libmpi", "libnccl", "plugins", "nccl"):
         blocked += odd_ones({host: probe.get(what, "") for host, probe in seen.items()}, what)
     return blocked, accepted
+
+
+def asked(blocked: Blocked, launcher: str, rdma: bool, many: bool) -> list[str]:
+    """The checks that were made, when these entries are what they found: a group that blocks is the last one."""
+    groups = [
+        OF_FACTS,
+        OF_HARDWARE,
+        ("allocation",) if launcher == "slurm" else (),
+        (*OF_JOB, *(OF_RDMA if rdma else ()), *(("loopback",) if launcher == "mpirun" and many else ()), *OF_SOFTWARE),
+    ]
+    found = {entry["check"] for entry in blocked}
+    made: list[str] = []
+    for group in groups:
+        made += group
+        if found.intersection(group):
+            break
+    return made

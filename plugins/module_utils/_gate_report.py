@@ -116,11 +116,22 @@ def _clean(text: str) -> str:
     return CONTROL.sub("?", text)
 
 
+def _of_checks(stage: dict[str, Any], blocked: list[dict[str, str]]) -> list[dict[str, Any]]:
+    """What was looked at before anything is measured, as one result for each node and check."""
+    against = {(entry["host"], entry["check"]): entry["reason"] for entry in blocked}
+    return [
+        {"nodes": [node], "check": check, "status": "blocked" if reason else "pass", "reason": reason}
+        for node in stage["nodes"]
+        for check in stage["checks"]
+        for reason in [against.get((node, check)) or against.get(("", check), "")]
+    ]
+
+
 def junit(report: dict[str, Any]) -> str:
     """One suite a stage, one case for each node and check; what was blocked is skipped, not failed."""
     root = ET.Element("testsuites", name="gpuops acceptance")
     for stage in report["stages"]:
-        results = stage["results"]
+        results = _of_checks(stage, report["blocked"]) if stage.get("checks") else stage["results"]
         count = {
             status: sum(result["status"] == status for result in results)
             for status in ("fail", "blocked", "unstable", "skipped")

@@ -44,7 +44,8 @@ class Gate(Bench):
 
     def blocked_now(self) -> probing.Blocked:
         """What facts alone say against a run; costs nothing."""
-        gone = [{"host": name, "reason": "failed earlier in this run of Ansible"} for name in self.settings["absent"]]
+        text = "failed earlier in this run of Ansible"
+        gone = [{"host": name, "check": "reachable", "reason": text} for name in self.settings["absent"]]
         return gone + probing.blocked_by_facts(self.capabilities(list(self.nodes)))
 
     def plan(self) -> list[str]:

@@ -168,6 +168,13 @@ def test_node_that_hangs_whole_is_not_searched_pair_by_pair() -> None:
     assert guilty(one) == {("gpu", "n1", "5")}
 
 
+@pytest.mark.parametrize("gpus", [1, 2, 3])
+def test_node_with_few_gpus_that_hangs_is_named(gpus: int) -> None:
+    nodes = {f"n{i}": node(f"n{i}", gpus=gpus) for i in range(1, 4)}
+    report = gate(Cluster(nodes={"n1": ("hang", 0)}), nodes, stages=["nodes"])
+    assert guilty(report) == {("node", "n1", "")}
+
+
 def test_hang_and_a_slow_network_elsewhere() -> None:
     report = gate(Cluster(nodes={"n1": ("hang", 0), "n5": ("together", 0.5)}), 8)
     assert guilty(report) == {("node", "n1", ""), ("node", "n5", "")}
@@ -539,8 +546,30 @@ def test_junit_and_prometheus() -> None:
         r'gpuops_acceptance_busbw_bytes_per_second\{stage="nodes",collective="all_reduce",host="n1"\} 4\d{11}\n',
         metrics,
     )
-    blocked = gate(Cluster(salloc="busy"))
-    assert ET.fromstring(_gate_report.junit(blocked)).find(".//skipped") is not None
+
+
+def cases(report: dict[str, Any], stage: str) -> dict[str, str]:
+    """JUnit's cases of a stage, and why they were skipped or failed; empty for those that passed."""
+    suite = next(one for one in ET.fromstring(_gate_report.junit(report)) if one.get("name") == stage)
+    found = {str(case.get("name")): "".join(str(why.get("message")) for why in case) for case in suite}
+    assert int(str(suite.get("tests"))) == len(found) == len(list(suite))
+    assert int(str(suite.get("skipped"))) == sum(bool(why) for why in found.values())
+    return found
+
+
+def test_junit_has_a_case_for_each_node_and_check() -> None:
+    good = cases(gate(Cluster(), 2), "preflight")
+    assert set(good.values()) == {""}
+    assert {"gpu_facts on n1", "memlock on n1", "same_nccl on n2", "allocation on n2"} <= set(good)
+    blocked = cases(gate(Cluster(probe={"n2": {"memlock": "8192"}}), 3), "preflight")
+    assert {name for name, why in blocked.items() if why} == {"memlock on n2"}
+    assert "8192 KiB" in blocked["memlock on n2"]
+    for given in ({"state": "degraded", "problems": ["gpu_lost"]}, {"gpus": 7}):
+        facts = cases(gate(Cluster(), {"n1": node("n1"), "n2": node("n2", **given), "n3": node("n3")}), "preflight")
+        assert {name.split(" on ")[1] for name, why in facts.items() if why} == {"n2"}
+        assert "memlock on n1" not in facts, "what was not looked at is no case"
+    busy = cases(gate(Cluster(salloc="busy"), 2), "preflight")
+    assert {name for name, why in busy.items() if why} == {"allocation on n1", "allocation on n2"}
 
 
 def test_a_pass_stays_valid_until_something_changes(tmp_path: Path) -> None:
