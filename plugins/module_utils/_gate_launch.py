@@ -27,13 +27,15 @@ def environment(
 ) -> dict[str, str]:
     """Variables of a launch on so many nodes; the settings win over `more`, `forced` wins over all.
 
-    MPI keeps off InfiniBand, which is NCCL's, and off PMIx' shared memory, in which some releases crash. Two nodes
+    MPI keeps off InfiniBand, which is NCCL's, off PMIx' shared memory, in which some releases crash, and off Slurm's
+    tree fence, with which MPI_Init crashes now and then on busy nodes (figures: README of the role slurm). Two nodes
     mislead: trees report up to twice what the NICs carry, so pairs run as a ring.
     """
     ring = {"NCCL_ALGO": "Ring"} if nodes == 2 else {}
     return {
         "OMPI_MCA_btl": "^openib",
         "PMIX_MCA_gds": "hash",
+        "SLURM_PMIX_FENCE": "ring",
         **ring,
         **(more or {}),
         **{key: str(value) for key, value in settings["environment"].items()},

@@ -13,6 +13,7 @@ from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_conf 
 
 # What the packages' own plugstack.conf says.
 PACKAGED = "include /etc/slurm/plugstack.conf.d/*.conf"
+MPI_CONF = (22, 5)  # the first release that reads mpi.conf
 
 
 def address(record: dict[str, str]) -> str:
@@ -43,7 +44,24 @@ def files(params: dict[str, Any], state: dict[str, Any], version: str) -> dict[s
         bodies["topology.conf"] = topology_lines(params["topology"], records)
     if params.get("plugstack"):
         bodies["plugstack.conf"] = [PACKAGED, *params["plugstack"]]
+    if conf.release(version) >= MPI_CONF and (mpi := conf.option_lines(params.get("mpi") or {}, version)):
+        bodies["mpi.conf"] = mpi
     return {name: conf.HEADER + "\n".join(lines) + "\n" for name, lines in bodies.items()}
+
+
+def optional(files: dict[str, str], old: dict[str, str]) -> list[str]:
+    """Makes `files` fit what is there (`old`, text by name) of the files that not every cluster has; returns notes.
+
+    What is wanted no more is emptied, not removed: copies elsewhere follow. A file that somebody else wrote stays.
+    """
+    notes = []
+    for name, empty in (("plugstack.conf", f"{PACKAGED}\n"), ("mpi.conf", "")):
+        if conf.HEADER in old[name]:
+            files.setdefault(name, conf.HEADER + empty)
+    if "mpi.conf" in files and old["mpi.conf"].strip() and conf.HEADER not in old["mpi.conf"]:
+        del files["mpi.conf"]
+        notes.append("slurm_mpi: the controller's mpi.conf is not of this role and stays as it is")
+    return notes
 
 
 def neighbours(text: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_config
-short_description: slurm.conf, gres.conf and cgroup.conf on the controller, from options and node facts
+short_description: slurm.conf, gres.conf, cgroup.conf and mpi.conf on the controller, from options and node facts
 description:
   - Writes the three files on the controller for the whole cluster. Nodes get them from there (configless).
   - Remembers every node in C(nodes.json) beside them, so that a run which contacts some hosts neither forgets nor
@@ -35,6 +35,13 @@ options:
     description: Options of cgroup.conf, likewise.
     type: dict
     default: {}
+  mpi:
+    description: >-
+      Options of mpi.conf, which releases before 22.05 do not have. A mpi.conf that this module did not write stays as
+      it is.
+    type: dict
+    default: {}
+    version_added: 0.2.0
   partitions:
     description: Partitions, each with C(name), C(nodes) (inventory names; empty for all), C(default), C(options).
     type: list
@@ -171,8 +178,7 @@ def apply(module: AnsibleModule, program: str, version: str) -> dict[str, Any]:
         files = topology.files(module.params, state, version)
     except ValueError as error:
         raise states.Refused(str(error)) from error
-    if conf.HEADER in daemon.read(f"{directory}/plugstack.conf"):
-        files.setdefault("plugstack.conf", f"{conf.HEADER}{topology.PACKAGED}\n")  # plugins that are wanted no more
+    notes += topology.optional(files, {n: daemon.read(f"{directory}/{n}") for n in ("plugstack.conf", "mpi.conf")})
     old = {name: daemon.read(f"{directory}/{name}") for name in files}
     differing = [name for name in files if files[name] != old[name]]
     states.refuse_rename(conf.parse(files["slurm.conf"]), daemon.read)
@@ -244,6 +250,7 @@ def main() -> None:
         argument_spec={
             "options": {"type": "dict", "required": True},
             "cgroup": {"type": "dict", "default": {}},
+            "mpi": {"type": "dict", "default": {}},
             "partitions": {"type": "list", "elements": "dict", "required": True},
             "topology": {"type": "dict", "default": {}},
             "plugstack": {"type": "list", "elements": "str", "default": []},

@@ -167,6 +167,27 @@ def test_the_second_controller_takes_over_and_jobs_survive(ctl: Host, n3: Host, 
     assert run.returncode == 0 and "changed: slurm" not in run.stdout, run.stdout
 
 
+def test_the_controller_moves_and_comes_back(ctl: Host, n3: Host, n4: Host) -> None:
+    """As docs/day-two.md says, with the state on a disk that both have and the database where it was."""
+    job = n4.check_output("cd /tmp; sbatch --parsable -w n1 --mem=16 --wrap 'sleep 900'")
+    assert until(lambda: state(n4, job) == "RUNNING")
+    ctl.check_output("systemctl disable --now slurmctld")
+    run = play(**{**scenario(), "slurm_controllers": ["n3"], "slurm_databases": ["ctl"]})
+    assert run.returncode == 0, run.stdout + run.stderr
+    ping = n4.check_output("scontrol ping")
+    assert "n3 is UP" in ping and "ctl" not in ping
+    assert state(n4, job) == "RUNNING"
+    assert n4.check_output("srun -Q -w n2 --mem=16 --gres=gpu:1 hostname") == "n2"
+    assert not ctl.service("slurmctld").is_running
+
+    run = play()
+    assert run.returncode == 0, run.stdout + run.stderr
+    ping = n4.check_output("scontrol ping")
+    assert "ctl is UP" in ping and "n3 is UP" in ping
+    assert state(n4, job) == "RUNNING"
+    n4.check_output(f"scancel {job}")
+
+
 def test_two_controllers_that_do_not_see_the_same_jobs_are_refused(n3: Host) -> None:
     refused = play("--limit", "ctl,n3", **{**scenario(), "slurm_state_shared": False})
     said = refused.stdout + refused.stderr

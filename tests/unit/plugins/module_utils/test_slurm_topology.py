@@ -109,6 +109,23 @@ def test_plugins_have_a_file_only_when_there_are_any() -> None:
     assert written == f"{conf.HEADER}{topology.PACKAGED}\nrequired pyxis.so\noptional other.so\n"
 
 
+def test_mpi_conf_where_the_release_reads_it_and_nobody_else_wrote_it() -> None:
+    params: dict[str, Any] = {"options": {}, "cgroup": {}, "partitions": [], "topology": {}, "plugstack": []}
+    assert "mpi.conf" not in topology.files(params, states.empty(), "22.05")
+    params["mpi"] = {"PMIxCollFence": "ring", "PMIxDebug": ""}
+    assert "mpi.conf" not in topology.files(params, states.empty(), "21.08.5")
+    files = topology.files(params, states.empty(), "22.05.8")
+    ours = conf.HEADER + "PMIxCollFence=ring\n"
+    assert files["mpi.conf"] == ours
+    none = {"plugstack.conf": "", "mpi.conf": ""}
+    assert topology.optional(files, none) == []
+    assert files["mpi.conf"] == ours
+    assert "mpi.conf" in topology.optional(files, {**none, "mpi.conf": "PMIxDebug=1\n"})[0]
+    assert "mpi.conf" not in files, "somebody else's file stays"
+    assert topology.optional(files, {"plugstack.conf": f"{conf.HEADER}required a.so\n", "mpi.conf": ours}) == []
+    assert (files["mpi.conf"], files["plugstack.conf"]) == (conf.HEADER, f"{conf.HEADER}{topology.PACKAGED}\n")
+
+
 def test_ten_thousand_nodes_take_less_than_five_seconds_and_grow_evenly() -> None:
     small, large = min(seconds(2000) for _run in range(3)), min(seconds(10000) for _run in range(2))
     assert large < 5
