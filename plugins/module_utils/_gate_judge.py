@@ -101,7 +101,9 @@ def sample(
         problems.discard("single_rank")
     rows = [row for run in runs for row in run.get("rows") or [] if row.get("size")]
     words = last_words(outcome.get("stderr") or outcome.get("stdout") or "")
-    seen = ", ".join(str(run.get("ranks")) for run in runs)
+    # Copies that wrote into each other's lines are read as fewer runs than there are headers.
+    copies = max(len(runs), outcome["stdout"].count("# nThread"))
+    seen = ", ".join(dict.fromkeys(str(run.get("ranks")) for run in runs))
     status, detail = "ok", ""
     if outcome.get("timed_out"):
         status = "hang"
@@ -110,11 +112,11 @@ def sample(
     elif problems & CRASHES or outcome["rc"] not in (0, None):
         status, detail = "crash", words
     elif rows and (problems & ALONE or (len(runs) > 1 and "usage" not in problems)):
-        status, detail = "ranks", f"{len(runs)} copies, of {seen} ranks (is nccl-tests built with the launcher's MPI?)"
+        status, detail = "ranks", f"{copies} copies, of {seen} ranks (is nccl-tests built with the launcher's MPI?)"
     elif not runs or not rows or problems & set(PLAIN):
         status, detail = "no_rows", next((PLAIN[code] for code in PLAIN if code in problems), words)
     elif runs[0].get("ranks") != ranks:
-        status, detail = "ranks", f"{len(runs)} copies, of {seen} ranks"
+        status, detail = "ranks", f"{copies} copies, of {seen} ranks"
     elif astray := misplaced(runs, names, known or {}):
         status, detail = "ranks", astray
     elif "not_checked" in problems:

@@ -72,6 +72,11 @@ def cells(text: str) -> Callable[[str, dict[str, Any]], dict[str, Any]]:
     return lambda release, outcome: {**outcome, "stdout": table(release, "all_reduce", ["n2"], 8, 479.0, cell=text)}
 
 
+def side_by_side(text: list[str], copies: int) -> str:
+    """Output of so many copies whose lines got mixed: each line comes as often before the next one does."""
+    return "".join(line * copies for line in text)
+
+
 def lines(change: Callable[[list[str]], list[str]]) -> Callable[[str, dict[str, Any]], dict[str, Any]]:
     return lambda _release, outcome: {**outcome, "stdout": "\n".join(change(outcome["stdout"].splitlines())) + "\n"}
 
@@ -141,7 +146,14 @@ HOSTILE: dict[str, tuple[Callable[[str, dict[str, Any]], dict[str, Any]], str]] 
     "table of another table": (lambda _release, outcome: {**outcome, "stdout": outcome["stdout"] * 2}, "2 copies"),
     "eight lone ranks": (
         lambda release, outcome: {**outcome, "stdout": table(release, "all_reduce", ["n2"], 1, 479.0) * 8},
-        "copies",
+        "8 copies, of 1 ranks",
+    ),
+    "four lone ranks that wrote side by side": (
+        lambda release, outcome: {
+            **outcome,
+            "stdout": side_by_side(table(release, "all_reduce", ["n2"], 1, 479.0).splitlines(keepends=True), 4),
+        },
+        "4 copies",
     ),
     "half of the ranks": (
         lambda release, outcome: {**outcome, "stdout": table(release, "all_reduce", ["n2"], 4, 479.0)},
