@@ -17,6 +17,7 @@ import pytest
 from ansible_collections.gpuops.cluster.plugins.module_utils import (
     _gate_compare,
     _gate_html,
+    _gate_probe,
     _gate_report,
     _gate_store,
 )
@@ -464,6 +465,16 @@ def test_what_the_job_sees_blocks(given: dict[str, str], words: str) -> None:
     assert report["verdict"] == "blocked"
     assert [entry["host"] for entry in report["blocked"]] == ["n2"]
     assert words in report["blocked"][0]["reason"]
+
+
+def test_name_that_leads_back_to_the_node_blocks_mpirun_alone() -> None:
+    views = {name: {"aliases": [name], "rdma": False, "product": "", "network": {}} for name in ("n1", "n2")}
+    fields = {"missing": "", "shm_mib": "64000", "loopback": ""}
+    found = {"n1": fields, "n2": {**fields, "loopback": "127.0.1.1"}}
+    blocked, _accepted = _gate_probe.blocked_by_probe(views, found, settings(), "mpirun")
+    assert [(one["host"], one["check"]) for one in blocked] == [("n2", "loopback")]
+    assert "127.0.1.1" in blocked[0]["reason"]
+    assert _gate_probe.blocked_by_probe(views, found, settings(), "slurm") == ([], [])
 
 
 def test_closed_ports_are_a_warning() -> None:
