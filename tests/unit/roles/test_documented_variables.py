@@ -1,4 +1,4 @@
-"""Pages and example inventories name only variables that some role or playbook reads."""
+"""Pages and example inventories name only variables that some role or playbook reads, and tests that there are."""
 
 from __future__ import annotations
 
@@ -51,3 +51,19 @@ def test_an_example_sets_variables_that_exist(path: Path) -> None:
     variables: dict[str, Any] = yaml.safe_load(text)
     assert variables
     assert not {name for name in variables if not name.startswith(OTHER) and not exists(name)}
+
+
+TESTS = {
+    name
+    for path in [*PROJECT.glob("tests/unit/**/test_*.py"), *PROJECT.glob("tests/testinfra/test_*.py")]
+    for name in [path.name, *re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), flags=re.MULTILINE)]
+}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
+def test_a_page_names_tests_that_exist(page: Path) -> None:
+    """Long names are cut with an ellipsis: some test then has to begin so."""
+    named = re.findall(r"`(test_[\w.]+)(…?)`", page.read_text(encoding="utf-8"))
+    assert not {
+        name for name, cut in named if not (any(one.startswith(name) for one in TESTS) if cut else name in TESTS)
+    }
