@@ -227,14 +227,16 @@ def test_only_users_with_a_job_get_in(n4: Host, n1: Host, connect: Callable[[str
 
 
 def test_killed_daemons_lose_no_job(ctl: Host, n4: Host) -> None:
-    submit = "cd /tmp; for i in $(seq 20); do sbatch --parsable -n1 --mem=16 -o /dev/null --wrap 'sleep 2'; done"
+    """Jobs end meanwhile. None ends just before: what slurmctld learnt since it last saved its state would be gone."""
+    submit = "cd /tmp; for i in $(seq 20); do sbatch --parsable -n1 --mem=16 -o /dev/null --wrap 'sleep 20'; done"
     jobs = n4.check_output(submit).split()
+    assert until(lambda: n4.check_output("squeue -h -t R"))
     saved = int(ctl.check_output("date +%s"))
     assert until(lambda: int(ctl.check_output("stat -c %Y /srv/gpuops-shared/slurmctld/job_state")) > saved)
     ctl.check_output("systemctl kill -s KILL mariadb slurmdbd slurmctld; systemctl stop mariadb slurmdbd slurmctld")
     run = play()
     assert run.returncode == 0, run.stdout + run.stderr
-    assert until(lambda: n4.run("squeue -h").stdout == "", 300), n4.run("squeue").stdout
+    assert until(lambda: n4.run("squeue -h").stdout == "", 600), n4.run("squeue").stdout
     asked = f"sacct -nPX -j {','.join(jobs)} -o JobID,State"
     wanted = {f"{job}|COMPLETED" for job in jobs}
     assert until(lambda: set(n4.check_output(asked).split()) == wanted), n4.check_output(asked)
