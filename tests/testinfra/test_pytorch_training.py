@@ -26,6 +26,7 @@ def train(folder: Path, **variables: Any) -> subprocess.CompletedProcess[str]:
     given = {
         "pytorch_env_report_dir": str(folder),
         "pytorch_env_training_efficiency": 0.0001,
+        "pytorch_env_training_wait": 600,
         "pytorch_env_training_data_wait": 1,
         "pytorch_env_training_seconds": 0.5,
         "pytorch_env_data_sample_bytes": 4096,

@@ -30,10 +30,10 @@ def scenario() -> dict[str, Any]:
     return found
 
 
-def play(*arguments: str, book: str = "", **variables: Any) -> subprocess.CompletedProcess[str]:
+def play(*arguments: str, book: str = "", file: Path = SCENARIO, **variables: Any) -> subprocess.CompletedProcess[str]:
     """The scenario's playbook, or one of the collection with the scenario's variables, as a user calls it."""
     given: dict[str, Any] = {f"site_{role}": False for role in OTHERS} | scenario() if book else {}
-    path = f"playbooks/{book}.yml" if book else str(SCENARIO)
+    path = f"playbooks/{book}.yml" if book else str(file)
     command = ["ansible-playbook", "-i", "inventories/lab", path, "-e", json.dumps({**given, **variables}), *arguments]
     environment = {**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
     return subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
@@ -133,7 +133,8 @@ def test_a_node_leaves_while_the_others_work(n4: Host, n5: Host) -> None:
     records = n4.check_output("sacct -nX -a -N n5 -S now-1days -o JobID").split()
     assert records
     strict = "ssh -o BatchMode=yes -o StrictHostKeyChecking=yes -o UserKnownHostsFile=/dev/null n1 true"
-    assert n5.run(strict).rc == 0
+    got_in = f"if {strict}; then echo in; else echo refused; fi"
+    assert n5.check_output(got_in) == "in"
     run = play(book="remove_nodes", remove_nodes="n5")
     assert run.returncode == 0, run.stdout + run.stderr
     assert n4.check_output("sinfo -h -N -o %N").split() == ["n1", "n2"]
@@ -141,9 +142,9 @@ def test_a_node_leaves_while_the_others_work(n4: Host, n5: Host) -> None:
     assert set(records) <= set(n4.check_output("sacct -nX -a -N n5 -S now-1days -o JobID").split()), (
         "its jobs are known"
     )
-    assert n5.run(strict).rc != 0, "nobody believes its keys"
-    assert n4.run(strict.replace("n1", "n5")).rc != 0
-    assert n4.run(strict).rc == 0
+    assert n5.check_output(got_in) == "refused", "nobody believes its keys"
+    assert n4.check_output(got_in.replace("n1", "n5")) == "refused"
+    assert n4.check_output(got_in) == "in"
 
 
 def test_the_second_controller_takes_over_and_jobs_survive(ctl: Host, n3: Host, n4: Host) -> None:
@@ -175,7 +176,7 @@ def test_the_controller_moves_and_comes_back(ctl: Host, n3: Host, n4: Host) -> N
     run = play(**{**scenario(), "slurm_controllers": ["n3"], "slurm_databases": ["ctl"]})
     assert run.returncode == 0, run.stdout + run.stderr
     ping = n4.check_output("scontrol ping")
-    assert "n3 is UP" in ping and "ctl" not in ping
+    assert "n3 is UP" in ping and "at ctl" not in ping
     assert state(n4, job) == "RUNNING"
     assert n4.check_output("srun -Q -w n2 --mem=16 --gres=gpu:1 hostname") == "n2"
     assert not ctl.service("slurmctld").is_running
@@ -274,7 +275,7 @@ def test_a_stale_munge_key_and_wrong_figures_are_repaired(ctl: Host, n2: Host, n
     assert until(lambda: "Low RealMemory" in n4.check_output(reason)), n4.check_output(reason)
     run = play()
     said = run.stdout + run.stderr
-    assert run.returncode != 0 and "Low RealMemory" in said and "nodename=n1 state=resume" in said, said
+    assert "n1 is drained (Low RealMemory" in said, said
     assert ctl.file("/etc/slurm/slurm.conf").sha256sum == right
     assert n2.file("/etc/munge/munge.key").sha256sum == ctl.file("/etc/munge/munge.key").sha256sum
     ctl.run("scontrol update nodename=n1 state=resume; scontrol update nodename=n2 state=resume")
@@ -295,9 +296,12 @@ def python_ahead(n2: Host) -> str:
     return path
 
 
-def test_a_clock_that_is_off_is_refused(ctl: Host, python_ahead: str) -> None:
+def test_a_clock_that_is_off_is_refused(ctl: Host, python_ahead: str, tmp_path: Path) -> None:
+    """Slurm's play alone: below libfaketime, ssh_trust cannot ask sshd."""
     before = ctl.file("/etc/slurm/slurm.conf").sha256sum
-    run = play("--limit", "n2", ansible_python_interpreter=python_ahead)
+    alone = tmp_path / "slurm.yml"
+    alone.write_text(yaml.safe_dump(yaml.safe_load(SCENARIO.read_text(encoding="utf-8"))[1:]), encoding="utf-8")
+    run = play("--limit", "n2", file=alone, ansible_python_interpreter=python_ahead)
     said = run.stdout + run.stderr
     assert run.returncode != 0 and "n2: its clock is 6" in said and "seconds ahead of the control node" in said, said
     assert ctl.file("/etc/slurm/slurm.conf").sha256sum == before
@@ -348,7 +352,7 @@ def test_a_full_spool_disk_costs_the_node_and_not_the_job(ctl: Host, n2: Host, n
     assert run.returncode != 0 and "n2 is drained (SlurmdSpoolDir is full): once the cause is gone" in said, said
     n2.check_output("rm /srv/gpuops-small/fill")
     ctl.check_output("scontrol update nodename=n2 state=resume")
-    ctl.run(f"scontrol update jobid={job} starttime=now")
+    ctl.run(f"scontrol release {job}; scontrol update jobid={job} starttime=now")
     done = f"sacct -nPX -j {job} -o State"
     assert until(lambda: n4.check_output(done).split()[-1:] == ["COMPLETED"], 400), n4.check_output(done)
 
