@@ -107,7 +107,11 @@ def test_a_new_node_gets_jobs_once_the_gate_has_passed(n1: Host, n4: Host, n5: H
     assert until(lambda: state(n4, job) == "RUNNING")
     n1.check_output("touch /root/before")
     started = n1.check_output("systemctl show -p ExecMainStartTimestamp --value slurmd")
-    wanted = {"slurm_nodes": ["n1", "n2", "n5"], "add_nodes": "n5", "add_nodes_report_dir": str(tmp_path)}
+    wanted: dict[str, Any] = {
+        "slurm_nodes": ["n1", "n2", "n5"],
+        "add_nodes": "n5",
+        "add_nodes_report_dir": str(tmp_path),
+    }
     n5.check_output("echo wrong > /etc/gpuops-lab-nccl-fault")
     run = play(book="add_nodes", **wanted)
     assert run.returncode != 0, run.stdout
