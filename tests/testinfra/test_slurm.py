@@ -97,6 +97,7 @@ def test_more_gpus_than_a_node_has_are_refused_at_once(ctl: Host) -> None:
 def test_mpi_starts_through_pmix(ctl: Host) -> None:
     out = ctl.check_output("srun -Q --mpi=pmix -N2 --ntasks-per-node=1 --mem=16 sh -c 'echo $PMIX_RANK'")
     assert sorted(out.split()) == ["0", "1"]
+    assert ctl.check_output("scontrol show config | grep PMIxCollFence").split()[-1] == "ring"
 
 
 def test_jobs_without_a_memory_wish_share_a_node(ctl: Host) -> None:
