@@ -6,7 +6,7 @@ set -uo pipefail
 [ -t 1 ] || export NO_COLOR=1
 
 usage() {
-  echo "usage: ./run test [lint|sanity|unit|molecule [scenario…]]" >&2
+  echo "usage: ./run test [lint|sanity|unit|molecule [scenario…]|core RELEASE]" >&2
   exit 2
 }
 
@@ -113,9 +113,21 @@ molecule_scenarios() {
   fi
 }
 
+# What depends on ansible-core, over another release of it.
+over_core() {
+  local bin
+  bin=$(tests/core.sh "$1") || exit 1
+  export PATH="$bin:$PATH"
+  ansible --version | head -n 1
+  unit
+  sanity
+  molecule_scenarios default
+}
+
 case ${1:-all} in
   lint | sanity | unit) [ $# -eq 1 ] || usage; "$1" ;;
   molecule) shift; molecule_scenarios "$@" ;;
+  core) [ $# -eq 2 ] || usage; over_core "$2" ;;
   all) [ $# -eq 0 ] || usage; lint; sanity; unit; molecule_scenarios ;;
   *) usage ;;
 esac
