@@ -17,9 +17,11 @@ BEGIN, END = "<!-- variables -->", "<!-- /variables -->"
 
 
 def plain(text: str | list[str]) -> str:
-    """A description as one line of Markdown: Ansible's C(), O() and the like become code."""
+    """A description as one line of Markdown: C(), O() and the like become code; in them \\) is a parenthesis."""
     joined = " ".join(text) if isinstance(text, list) else text
-    return re.sub(r"\b[A-Z]\(([^)]*)\)", r"`\1`", " ".join(joined.split())).replace("|", "\\|")
+    marked = r"\b[A-Z]\(((?:[^\\)]|\\.)*)\)"
+    text = re.sub(marked, lambda match: "`" + re.sub(r"\\(.)", r"\1", match[1]) + "`", " ".join(joined.split()))
+    return text.replace("|", "\\|")
 
 
 def shown(value: Any) -> str:

@@ -8,32 +8,19 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gpuops.cluster.tests.unit.support.documented import PAGES, PROJECT, ROLES, VARIABLES
 
-PROJECT = Path(__file__).parents[3]
-PAGES = sorted([*PROJECT.glob("*.md"), *PROJECT.glob("docs/*.md"), *PROJECT.glob("roles/*/README.md")])
 EXAMPLES = sorted(PROJECT.glob("inventories/*/group_vars/*.yml"))
-ROLES = sorted(path.parent.parent.name for path in PROJECT.glob("roles/*/meta/argument_specs.yml"))
 # What tasks, modules and callbacks say about hosts, and what the lab's own group_vars define.
 OTHER = ("gpuops_", "lab_", "ansible_")
 NO_VARIABLES = {"slurm_acct_db"}  # Slurm's database
-
-
-def specified() -> set[str]:
-    found: set[str] = set()
-    for role in ROLES:
-        spec: dict[str, Any] = yaml.safe_load((PROJECT / "roles" / role / "meta/argument_specs.yml").read_text())
-        found.update(spec["argument_specs"]["main"].get("options", {}))
-    return found
-
-
-KNOWN = specified()
 PLAYBOOKS = "\n".join(
     path.read_text(encoding="utf-8") for path in [*PROJECT.glob("playbooks/**/*.yml"), *PROJECT.glob("plugins/**/*.py")]
 )
 
 
 def exists(name: str) -> bool:
-    return name in KNOWN | NO_VARIABLES or re.search(rf"\b{name}\b", PLAYBOOKS) is not None
+    return name in VARIABLES | NO_VARIABLES or re.search(rf"\b{name}\b", PLAYBOOKS) is not None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
