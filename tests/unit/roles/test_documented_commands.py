@@ -107,10 +107,15 @@ def check_doc(words: list[str]) -> list[str]:
 
 
 def check_adhoc(words: list[str]) -> list[str]:
-    module = ansible_words(AdHocCLI, words).module_name
-    if not module.startswith(NAMESPACE):
-        return []
-    return exists("module", module, f"plugins/modules/{module.removeprefix(NAMESPACE)}.py")
+    given = ansible_words(AdHocCLI, words)
+    name = given.module_name.removeprefix(NAMESPACE)
+    path = PROJECT / "plugins/modules" / f"{name}.py"
+    wrong = exists("module", given.module_name, str(path)) if name != given.module_name else []
+    if path.exists():
+        known = yaml.safe_load(re.split('DOCUMENTATION = r?"""', path.read_text(encoding="utf-8"))[1].split('"""')[0])
+        named = [word.partition("=")[0] for word in shlex.split(given.module_args)]
+        wrong += [f"{name} has no option {option}" for option in named if option not in known["options"]]
+    return wrong
 
 
 def check_scenarios(names: list[str]) -> list[str]:
@@ -274,6 +279,7 @@ ansible-galaxy collection \\
         ("ansible-doc -t role gpuops.cluster.cuda", "no role gpuops.cluster.cuda"),
         ("ansible-doc gpuops.cluster.gpu_fact", "no module gpuops.cluster.gpu_fact"),
         ("ansible all -m gpuops.cluster.gpu_fact", "no module gpuops.cluster.gpu_fact"),
+        ("ansible all -m gpuops.cluster.slurm_node -a 'node=n1 state=drained'", "no option node"),
         ("./run sites", "./run knows no sites"),
         ("./run test molecules", "./run test knows no molecules"),
         ("./run test molecule fabric_vms", "no scenario fabric_vms"),
@@ -303,6 +309,15 @@ CONTENT = {
 TOP = {path.name for path in PROJECT.iterdir() if path.is_dir()}
 
 
+def leads_somewhere(page: Path, target: str, sharp: str, anchor: str) -> bool:
+    """A link's file is there, and the heading that it names."""
+    path = page.parent / target if target else page
+    if not sharp or not path.exists():
+        return path.exists()
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
 def test_what_a_page_names_is_there(page: Path) -> None:
     """Names of this collection, paths in code marks, and links. Capitals and x stand for the reader's own."""
@@ -311,5 +326,5 @@ def test_what_a_page_names_is_there(page: Path) -> None:
     paths = [path for path in re.findall(r"`([\w.]+/[\w./*-]+)`", text) if path.split("/")[0] in TOP]
     general = re.compile(r"[A-Z]{3}|inventories/mine|\b_?x\b|_x\.py|^reports")
     assert not [path for path in paths if not general.search(path) and not list(PROJECT.glob(path.rstrip("/")))]
-    links = [link.partition("#")[0] for link in re.findall(r"\]\((?!https?:|mailto:)([^)\s]+)\)", text)]
-    assert not [link for link in links if link and not (page.parent / link).exists()]
+    links = re.findall(r"\]\((?!https?:|mailto:)([^)\s]+)\)", text)
+    assert not [link for link in links if not leads_somewhere(page, *link.partition("#"))]
