@@ -16,7 +16,7 @@ fi
 rm -rf "$site"
 mkdir -p "$site/source"
 cp tests/docsite/conf.py "$site/source"
-cp --parents README.md README.zh-CN.md CHANGELOG.md docs/*.md roles/*/README.md tests/lab/README.md inventories/*/hosts.yml "$site/source"
+cp --parents README.md README.zh-CN.md CHANGELOG.md docs/*.md docs/*.png roles/*/README.md tests/lab/README.md inventories/*/hosts.yml "$site/source"
 chmod -R go-w "$site/source" # antsibull-docs wants that
 
 # ansible-core and the collections come from .venv.
