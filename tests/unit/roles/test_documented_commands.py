@@ -320,11 +320,11 @@ def leads_somewhere(page: Path, target: str, sharp: str, anchor: str) -> bool:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
 def test_what_a_page_names_is_there(page: Path) -> None:
-    """Names of this collection, paths in code marks, and links. Capitals and x stand for the reader's own."""
+    """Names of this collection, paths in code marks, and links. Capitals stand for the reader's own."""
     text = page.read_text(encoding="utf-8")
     assert not set(re.findall(r"gpuops\.cluster\.([a-z_0-9]+)", text)) - CONTENT
     paths = [path for path in re.findall(r"`([\w.]+/[\w./*-]+)`", text) if path.split("/")[0] in TOP]
-    general = re.compile(r"[A-Z]{3}|inventories/mine|\b_?x\b|_x\.py|^reports")
+    general = re.compile(r"[A-Z]{3}|inventories/mine|^reports")
     assert not [path for path in paths if not general.search(path) and not list(PROJECT.glob(path.rstrip("/")))]
     links = re.findall(r"\]\((?!https?:|mailto:)([^)\s]+)\)", text)
     assert not [link for link in links if not leads_somewhere(page, *link.partition("#"))]
