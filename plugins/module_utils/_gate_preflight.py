@@ -40,10 +40,15 @@ def passed(gate: Any) -> bool:
         for name in names
     ]
     gate.add_stage("preflight", names, probed, probed, results)
-    rdma = any(node["capability"]["network"]["kind"] == "rdma" for node in gate.nodes.values()) and len(names) > 1
+    rdma = any(_meets_rdma(gate, name) for name in names)
     gate.stages[-1]["checks"] = probing.asked(gate.blocked, gate.launcher.name, rdma, len(names) > 1)
     gate.say(f"preflight: {'blocked, ' + gate.blocked[0]['reason'] if gate.blocked else 'nothing stands in the way'}")
     return not gate.blocked
+
+
+def _meets_rdma(gate: Any, name: str) -> bool:
+    """Whether this node reaches others by RDMA, and there are others."""
+    return len(gate.nodes) > 1 and gate.nodes[name]["capability"]["network"]["kind"] == "rdma"
 
 
 def _allocate(gate: Any, names: list[str]) -> probing.Blocked:
@@ -72,7 +77,7 @@ def _probe(gate: Any, names: list[str]) -> None:
     views = {
         name: {
             "aliases": node["aliases"],
-            "rdma": node["capability"]["network"]["kind"] == "rdma" and len(names) > 1,
+            "rdma": _meets_rdma(gate, name),
             "product": node["capability"]["product"],
             "network": node["capability"]["network"],
         }

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from ansible_collections.gpuops.cluster.plugins.module_utils._slurm_node import spans
+
 # Which option (or value, written Option=value) a release knows: first release with it, first release without it.
 VERSIONS: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
     "CgroupPlugin": ((22, 5), (99, 0)),
@@ -68,14 +70,9 @@ def hostlist(names: Iterable[str]) -> str:
 
 def _group(key: tuple[str, int], numbers: list[int]) -> str:
     prefix, width = key
-    spans: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    texts = [f"{low:0{width}d}" if low == high else f"{low:0{width}d}-{high:0{width}d}" for low, high in spans]
-    if len(spans) == 1 and spans[0][0] == spans[0][1]:
+    found = spans(numbers)
+    texts = [f"{low:0{width}d}" if low == high else f"{low:0{width}d}-{high:0{width}d}" for low, high in found]
+    if len(found) == 1 and found[0][0] == found[0][1]:
         return prefix + texts[0]
     return f"{prefix}[{','.join(texts)}]"
 

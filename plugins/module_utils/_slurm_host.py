@@ -12,13 +12,7 @@ import pwd
 import re
 from typing import Any
 
-
-def read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as handle:
-            return handle.read()
-    except OSError:
-        return ""
+from ansible_collections.gpuops.cluster.plugins.module_utils._host_ask import read
 
 
 def cgroup() -> dict[str, Any]:

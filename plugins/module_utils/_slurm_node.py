@@ -92,15 +92,20 @@ def expand_cpus(text: Optional[str]) -> list[int]:
     return numbers
 
 
-def ranges(numbers: list[int]) -> str:
-    """The reverse: [0, 1, 2, 8] -> "0-2,8"."""
-    spans: list[list[int]] = []
+def spans(numbers: list[int]) -> list[tuple[int, int]]:
+    """Runs of numbers that follow one another, first and last of each: [0, 1, 2, 8] -> [(0, 2), (8, 8)]."""
+    found: list[tuple[int, int]] = []
     for number in sorted(set(numbers)):
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
+        if found and number == found[-1][1] + 1:
+            found[-1] = (found[-1][0], number)
         else:
-            spans.append([number, number])
-    return ",".join(f"{low}-{high}" if high > low else str(low) for low, high in spans)
+            found.append((number, number))
+    return found
+
+
+def ranges(numbers: list[int]) -> str:
+    """The reverse of `expand_cpus`: [0, 1, 2, 8] -> "0-2,8"."""
+    return ",".join(f"{low}-{high}" if high > low else str(low) for low, high in spans(numbers))
 
 
 def slurm_cores(cpus: Optional[str], placement: dict[int, tuple[int, int]], cores: int) -> str:

@@ -19,8 +19,9 @@ import time
 from typing import Any
 
 from ansible_collections.gpuops.cluster.plugins.module_utils import _sshd, _sshd_login
+from ansible_collections.gpuops.cluster.plugins.module_utils._host_ask import read
 from ansible_collections.gpuops.cluster.plugins.module_utils._ssh_certificate import blob, wrong
-from ansible_collections.gpuops.cluster.plugins.module_utils._sshd import AUTHORIZED, CA_FILE, DROPINS, ETC, read
+from ansible_collections.gpuops.cluster.plugins.module_utils._sshd import AUTHORIZED, CA_FILE, DROPINS, ETC
 
 STAMP = f"{ETC}/ssh_trust_applied"
 # Interfaces whose addresses come and go, or are alike on many hosts.

@@ -14,6 +14,7 @@ import tempfile
 import time
 
 from ansible_collections.gpuops.cluster.plugins.module_utils import _command
+from ansible_collections.gpuops.cluster.plugins.module_utils._host_ask import read
 
 ETC = "/etc/ssh"
 CONFIG = f"{ETC}/sshd_config"
@@ -25,15 +26,6 @@ KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa
 SBIN = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 TIMEOUT = 60.0
 NOBODY = "ssh-trust-nobody"  # whom no Match block names
-
-
-def read(path: str) -> str:
-    """Text of a file, empty where there is none."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
 
 
 def run(tool: str, *argv: str) -> _command.Answer:

@@ -115,6 +115,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_host as host
 from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_node as node_model
 from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_topology as network
+from ansible_collections.gpuops.cluster.plugins.module_utils._host_ask import read
 
 DAEMONS = ("slurmctld", "slurmdbd", "slurmd")
 UNITS = ("munge", "mariadb", *DAEMONS)
@@ -161,10 +162,10 @@ def user(problems: list[str]) -> Optional[dict[str, int]]:
 
 def started(daemon: str) -> int:
     """Epoch at which the daemon started, 0 when it does not run."""
-    boot = re.search(r"^btime (\d+)$", host.read("/proc/stat"), re.MULTILINE)
+    boot = re.search(r"^btime (\d+)$", read("/proc/stat"), re.MULTILINE)
     times = []
     for path in glob.glob("/proc/[0-9]*/stat"):
-        text = host.read(path)
+        text = read(path)
         name, _paren, rest = text.partition("(")[2].rpartition(")")
         if name == daemon and boot and rest.split()[1] == "1":
             times.append(int(boot.group(1)) + int(rest.split()[19]) // os.sysconf("SC_CLK_TCK"))
@@ -192,7 +193,7 @@ def topology(module: AnsibleModule, problems: list[str]) -> dict[str, int]:
             if code == 0:
                 return node_model.parse_slurmd(out)
         lscpu = module.run_command(["lscpu", "-p=CPU,CORE,SOCKET"])[1]
-        return node_model.parse_lscpu(lscpu, host.read("/proc/meminfo"))
+        return node_model.parse_lscpu(lscpu, read("/proc/meminfo"))
     except ValueError as error:
         problems.append(str(error))
         return {}
@@ -211,7 +212,7 @@ def describe(module: AnsibleModule, problems: list[str]) -> dict[str, Any]:
         types=module.params["gpu_types"],
         placement=host.placement(),
         cores=shape.get("sockets", 0) * shape.get("cores", 0),
-        mig_files=node_model.parse_mig_minors(host.read("/proc/driver/nvidia-caps/mig-minors")),
+        mig_files=node_model.parse_mig_minors(read("/proc/driver/nvidia-caps/mig-minors")),
     )
     complete, note = node_model.gpu_notes(gpu, entries)
     memory = node_model.usable_memory(shape.pop("memory_mib", 0), module.params["memory_reserve_percent"])
@@ -246,7 +247,7 @@ def main() -> None:
         "missing_packages": missing(module),
         "package_index": bool(glob.glob("/var/lib/apt/lists/*_Packages*")),
         "slurmd_started": started("slurmd"),
-        "texts": {path: host.read(path) for path in module.params["texts"]},
+        "texts": {path: read(path) for path in module.params["texts"]},
         "running": running(module),
         "clock_offset": offset,
         "switches": neighbours(module),
