@@ -59,7 +59,7 @@ _value:
 import re
 from typing import Any
 
-from ansible_collections.gpuops.cluster.plugins.module_utils import _gpu_settings
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gpu_settings, _nvidia_refusals
 from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_gpus import (
     Hardware,
     branch_problems,
@@ -80,8 +80,6 @@ from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_packages im
     spelled,
     upstream,
 )
-from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_room import room_problems
-from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_signing import signing_problems
 
 
 def read_probe(lines: list[str]) -> dict[str, Any]:
@@ -125,61 +123,6 @@ def headers(running: str, bootable: list[str]) -> list[str]:
     return [f"linux-headers-{name}" for name in (*sorted(kernels), "-".join(parts))]
 
 
-def _static_problems(settings: dict[str, Any], host: dict[str, Any], first: str) -> list[str]:
-    """What can be refused before any repository is asked; ``first`` is the package whose version is the family's."""
-    problems = []
-    version, source = settings["version"], settings["source"]
-    if version and not re.fullmatch(r"\d{3}(\.\d+){0,2}", version):
-        problems.append(
-            f"nvidia_driver_version is '{version}', expected a branch such as '535' or a version such as '535.309.01'"
-        )
-    if not version and (source != "distribution" or host["distribution"] == "Ubuntu"):
-        problems.append("nvidia_driver_version is empty; set the branch, such as '550': this source has several")
-    if source == "nvidia" and not settings["repository"]:
-        problems.append(
-            "nvidia_driver_repository is empty; set it to NVIDIA's cuda-keyring or nvidia-driver-local-repo deb"
-        )
-    if source == "local" and not settings["repository"]:
-        problems.append("nvidia_driver_repository is empty; set it to the folder of debs, with SHA256SUMS in it")
-    if source != "distribution" and not re.fullmatch(r"sha256:[0-9a-f]{64}", settings["repository_checksum"]):
-        seen = settings["repository_checksum"]
-        problems.append(f"nvidia_driver_repository_checksum is '{seen}', expected sha256: and 64 hexadecimal digits")
-    if host["runfile"]:
-        problems.append("a driver of NVIDIA's runfile installer is here; remove it with nvidia-uninstall first")
-    ahead = host["installed"].get(first, "")
-    wanted = tuple(int(part) for part in re.findall(r"\d+", version))
-    if ahead and wanted and not (matches(ahead, version) or number(ahead) < wanted or settings["downgrade_allowed"]):
-        problems.append(
-            f"{first} {ahead} is installed and nvidia_driver_version is '{version}'; to go back, set "
-            "nvidia_driver_downgrade_allowed: true"
-        )
-    foreign = sorted(name for name in host["installed"] if re.match(r"(lib)?nvidia-(tesla|legacy)-(?!check$)", name))
-    if foreign:
-        problems.append(f"another driver family is installed ({', '.join(foreign)}); purge it first")
-    return problems + (signing_problems(settings, host) if settings["kernel_modules"] else [])
-
-
-def _change_problems(settings: dict[str, Any], host: dict[str, Any], packages: dict[str, str]) -> list[str]:
-    """What speaks against changing what is installed."""
-    problems = []
-    older = {n: v for n, v in packages.items() if n in host["installed"] and number(v) < number(host["installed"][n])}
-    if older and not settings["downgrade_allowed"]:
-        steps = ", ".join(sorted({f"{host['installed'][name]} to {version}" for name, version in older.items()}))
-        problems.append(
-            f"this would go back from {steps}; set nvidia_driver_downgrade_allowed: true, or another version"
-        )
-    changes = [name for name, version in packages.items() if host["installed"].get(name, version) != version]
-    if any(host["installed"].get(name) != version for name, version in packages.items()):
-        problems += room_problems(host["room"], host["readonly"], host["initrd"], settings["kernel_modules"])
-    _services, users = holders(host["holders"], settings.get("services", []))
-    if changes and users and settings["kernel_modules"] and not settings.get("ignore_users"):
-        problems.append(
-            f"GPUs are in use by {', '.join(users)}; drain the host before its driver is changed, or name services "
-            "that may be stopped in nvidia_driver_services"
-        )
-    return problems
-
-
 def followers(
     members: list[str], packages: dict[str, str], offers: dict[str, list[str]], installed: dict[str, str]
 ) -> dict[str, str]:
@@ -206,6 +149,27 @@ def _wanted(family: Family, flavour: str, hardware: Hardware) -> tuple[list[str]
     return names, problems
 
 
+def _repository(settings: dict[str, Any], host: dict[str, Any]) -> tuple[str, bool]:
+    """Name of the package that brings the repository, and whether the one that is asked for is there."""
+    name, _unused, rest = settings["repository"].rpartition("/")[2].partition("_")
+    if settings["source"] == "distribution":
+        return name, True
+    if settings["source"] == "local":
+        return name, host["local_repository"] == settings["repository_checksum"].partition(":")[2]
+    there = host["installed"].get(name, "")
+    # A keyring of former times does not know the key of today.
+    outdated = name == "cuda-keyring" and number(there) < number(rest.partition("_")[0])
+    return name, name in host["installed"] and not outdated
+
+
+def _other_spellings(settings: dict[str, Any], host: dict[str, Any], wanted: list[str], branch: str) -> list[str]:
+    """More names to ask apt for, before it was asked: which family the debs of source local are is not known yet."""
+    if host["madison"] is not None:
+        return []
+    vendor = family_of("nvidia", host["distribution"], [], branch) if settings["source"] == "local" else None
+    return all_spellings(wanted, branch) + (all_spellings(vendor.names, branch) if vendor else [])
+
+
 def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[str, Any]:
     host = {**host, **read_probe(host["probe"])}
     installed: dict[str, str] = host["installed"]
@@ -215,7 +179,7 @@ def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[s
     if family is None:
         return {"problems": [f"no driver packages are known for {host['distribution']} from {settings['source']}"]}
     known_names = {*offers, *installed}
-    problems = _static_problems(settings, host, spelled(family.user, branch, known_names)[0])
+    problems = _nvidia_refusals.before_asking(settings, host, spelled(family.user, branch, known_names)[0])
     problems += _gpu_settings.problems(settings["gpu_settings"]) if settings.get("gpu_settings") else []
     branch_number = int(branch) if branch.isdigit() else 0
     hardware = read_pci(host["pci"])
@@ -231,13 +195,7 @@ def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[s
     names = spelled(wanted, branch, known_names)
     here = upstream(installed.get(names[0], ""))
     members = [name for name in installed if name not in names and here and upstream(installed[name]) == here]
-    # A repository of another version may be there; the one that is asked for has to be.
-    repository, _unused, rest = settings["repository"].rpartition("/")[2].partition("_")
-    # A keyring of former times does not know the key of today.
-    outdated = repository == "cuda-keyring" and number(installed.get(repository, "")) < number(rest.partition("_")[0])
-    brought = settings["source"] == "distribution" or (repository in installed and not outdated)
-    if settings["source"] == "local":
-        brought = host["local_repository"] == settings["repository_checksum"].partition(":")[2]
+    repository, brought = _repository(settings, host)
     resolved = (bool(offers) and brought) or all(
         name in installed and (name in family.independent or matches(installed[name], settings["version"]))
         for name in names
@@ -246,12 +204,7 @@ def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[s
     if resolved and not problems:
         packages, problems = resolve(names, family.independent, offers, settings["version"], installed)
         packages.update(followers(members, packages, offers, installed))
-        problems += _change_problems(settings, host, packages)
-    # Which family the debs of source local are is known once apt was asked for the names of both.
-    others = [] if host["madison"] is not None else all_spellings(wanted, branch)
-    if settings["source"] == "local" and host["madison"] is None:
-        vendor = family_of("nvidia", host["distribution"], [], branch)
-        others += all_spellings(vendor.names, branch) if vendor else []
+        problems += _nvidia_refusals.before_changing(settings, host, packages)
     kernel_headers = headers(host["kernel"], host["bootable"]) if modules else []
     known = {line.split("|")[0].strip() for line in host["madison"] or []} | set(installed)
     if host["madison"] is not None and any(name not in known for name in kernel_headers):
@@ -264,7 +217,9 @@ def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[s
     return {
         "problems": problems,
         "flavour": flavour,
-        "candidates": list(dict.fromkeys(names + members + kernel_headers + others)),
+        "candidates": list(
+            dict.fromkeys(names + members + kernel_headers + _other_spellings(settings, host, wanted, branch))
+        ),
         "packages": packages,
         "release": release,
         "resolved": resolved,
