@@ -65,6 +65,7 @@ _value:
 import re
 from typing import Any
 
+from ansible_collections.gpuops.cluster.plugins.module_utils import _cuda_file
 from ansible_collections.gpuops.cluster.plugins.module_utils._compatibility import Stack, kinds
 from ansible_collections.gpuops.cluster.plugins.module_utils._compatibility import notes as compatibility_notes
 from ansible_collections.gpuops.cluster.plugins.module_utils._compatibility import problems as compatibility_problems
@@ -81,69 +82,12 @@ DISTRIBUTIONS = {
 }
 # NVIDIA's names of a machine: in repository URLs, in file names, and of the folder under targets/.
 MACHINES = {"x86_64": ("x86_64", "amd64", "x86_64-linux"), "aarch64": ("sbsa", "arm64", "sbsa-linux")}
-FILE = re.compile(r"cuda-repo-([a-z]+\d+)-(\d+)-(\d+)-local_(\d+\.\d+\.\d+)-([\d.]+)-1_([a-z0-9]+)\.deb")
 DEFAULT_ARCHITECTURE = "90"
 KEYRING = "cuda-keyring_1.1-1_all.deb"
 
 
 def _release(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split("."))
-
-
-def _file_name_problems(settings: dict[str, Any], distro: str, machine: str) -> list[str]:
-    """What is wrong with the variables of the source local_repository."""
-    problems = []
-    name = settings["local_repository"].rsplit("/", 1)[-1]
-    match = FILE.fullmatch(name)
-    if not settings["local_repository"]:
-        problems.append(
-            "cuda_toolkit_local_repository is empty; set it to the path or URL of NVIDIA's cuda-repo-…-local deb"
-        )
-    elif not match:
-        problems.append(
-            f"cuda_toolkit_local_repository is '{name}', expected NVIDIA's file name, such as "
-            "cuda-repo-debian12-12-4-local_12.4.1-550.54.15-1_amd64.deb"
-        )
-    else:
-        for_distro, major, minor, full, _unused, for_machine = match.groups()
-        if for_distro != distro:
-            problems.append(f"cuda_toolkit_local_repository is '{name}', for {for_distro}; this host is {distro}")
-        if for_machine != machine:
-            problems.append(f"cuda_toolkit_local_repository is '{name}', for {for_machine}; this host is {machine}")
-        asked = settings["version"]
-        if asked not in (f"{major}.{minor}", full):
-            problems.append(
-                f"cuda_toolkit_version is '{asked}', but cuda_toolkit_local_repository holds {full} ('{name}')"
-            )
-        if (int(major), int(minor)) < (11, 7):
-            problems.append(
-                f"cuda_toolkit_local_repository holds {full}; local repositories before 11.7 have no keyring"
-            )
-    if not re.fullmatch(r"sha256:[0-9a-f]{64}", settings["local_repository_checksum"]):
-        seen = settings["local_repository_checksum"]
-        problems.append(
-            f"cuda_toolkit_local_repository_checksum is '{seen}', expected sha256: and 64 hexadecimal digits"
-        )
-    return problems
-
-
-def _file_problems(settings: dict[str, Any], file: dict[str, Any]) -> list[str]:
-    """What is wrong with the file itself, and with the room for it."""
-    path, wanted = settings["local_repository"], settings["local_repository_checksum"].partition(":")[2]
-    if file["size"] is None:
-        return [f"cuda_toolkit_local_repository: there is no {path}, or it does not answer"]
-    if file["checksum"] and file["checksum"] != wanted:
-        seen = file["checksum"]
-        return [f"{path} has the checksum sha256:{seen}, not cuda_toolkit_local_repository_checksum (sha256:{wanted})"]
-    problems = [f"{folder} cannot be written: its file system is read-only" for folder in file.get("readonly", [])]
-    # The file itself, the unpacked repository, and three times as much installed.
-    need: dict[str, int] = {}
-    for (mount, _unused), factor in zip(file["free"], (1, 1, 3)):
-        need[mount] = need.get(mount, 0) + factor * int(file["size"])
-    for mount, free in dict(file["free"]).items():
-        if int(free) < need[mount]:
-            problems.append(f"{int(free) >> 20} MiB free on {mount}, {need[mount] >> 20} wanted for {path}")
-    return problems
 
 
 def _removal(settings: dict[str, Any], host: dict[str, Any], distro: str, architecture: str, ours: str) -> Removal:
@@ -200,10 +144,10 @@ def cuda_toolkit_plan(
             f"NVIDIA has no CUDA repository for {host['distribution']} {host['release']} on {host['machine']}"
         )
 
-    match = FILE.fullmatch(settings["local_repository"].rsplit("/", 1)[-1])
+    match = _cuda_file.parsed(settings)
     local = source == "local_repository"
     if local:
-        problems += _file_name_problems(settings, distro, machine)
+        problems += _cuda_file.name_problems(settings, distro, machine)
     rows = [line.split("|") for line in host["dpkg"]]
     present = {name: number for state, name, number in rows if state[1:2] == "i"}
     bring_keyring = _wants_keyring(settings, present.get("cuda-keyring", ""))
@@ -244,7 +188,7 @@ def cuda_toolkit_plan(
     gpu_problems = compatibility_problems(stack, gpus, settings.get("run_kernel", True))
     capabilities = sorted({gpu.capability.replace(".", "") for gpu in kinds(gpus).values()}, key=int)
     if file is not None:
-        problems += _file_problems(settings, file)
+        problems += _cuda_file.problems_of(settings, file)
     previous = host["link"].get("lnk_source") or ""
     return {
         "problems": problems + gpu_problems,
