@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_model as model
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_ring as ring
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_wire import TCP_SHARE
 from ansible_collections.gpuops.cluster.tests.unit.support.documented import PROJECT, options
 
@@ -61,18 +62,18 @@ def test_the_time_of_the_example() -> None:
 
 def test_the_rates_are_the_models() -> None:
     said = dict(re.findall(r"^\| ([^|]+?)(?: \([^|]+\))? \| ([\d.]+) \|$", PAGE, flags=re.MULTILINE))
-    nvlink = {f"NVLink {generation}": rate for generation, rate in model.NVLINK_RATE.items()}
-    pcie = {f"PCIe {generation} x16": model.PCIE_X16_RATE[generation] for generation in (3, 4, 5)}
-    bridges = {f"between sockets: {name}": model._host_bridge(cpu)["gbps"] for name, cpu in BRIDGES.items()}
-    other = {"NVLink bridge of RTX 3090, A6000, A40": model.GA102_RATE}
+    nvlink = {f"NVLink {generation}": rate for generation, rate in ring.NVLINK_RATE.items()}
+    pcie = {f"PCIe {generation} x16": ring.PCIE_X16_RATE[generation] for generation in (3, 4, 5)}
+    bridges = {f"between sockets: {name}": ring.host_bridge(cpu)["gbps"] for name, cpu in BRIDGES.items()}
+    other = {"NVLink bridge of RTX 3090, A6000, A40": ring.GA102_RATE}
     assert {name: float(rate) for name, rate in said.items()} == {**nvlink, **pcie, **bridges, **other}
 
 
 def test_nvls_and_shares_are_the_models() -> None:
     text = " ".join(PAGE.split())
     for generation in (4, 5):
-        assert f"{18 * model.NVLS_RATE[generation]:g} GB/s with NVLink {generation}" in text
-    assert f"NVLink 4 and at least {model.NVLS_GPUS[4]} GPUs, or NVLink 5 and at least {model.NVLS_GPUS[5]}" in text
+        assert f"{18 * ring.NVLS_RATE[generation]:g} GB/s with NVLink {generation}" in text
+    assert f"NVLink 4 and at least {ring.NVLS_GPUS[4]} GPUs, or NVLink 5 and at least {ring.NVLS_GPUS[5]}" in text
     assert f"expects {100 * TCP_SHARE:g} % of the slowest" in text
     assert f"`nccl_tests_floor` ({FLOOR})" in text and f"`nccl_tests_over` ({OVER})" in text
     assert f"`nccl_tests_regression_margin` ({MARGIN})" in text
