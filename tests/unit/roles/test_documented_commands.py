@@ -328,3 +328,17 @@ def test_what_a_page_names_is_there(page: Path) -> None:
     assert not [path for path in paths if not general.search(path) and not list(PROJECT.glob(path.rstrip("/")))]
     links = re.findall(r"\]\((?!https?:|mailto:)([^)\s]+)\)", text)
     assert not [link for link in links if not leads_somewhere(page, *link.partition("#"))]
+
+
+RUN = "\n".join(
+    path.read_text(encoding="utf-8")
+    for path in [*PROJECT.glob("molecule/*/*.yml"), *PROJECT.glob("tests/testinfra/*.py"), PROJECT / "tests/site.sh"]
+)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in PROJECT.glob("playbooks/*.yml")))
+def test_a_playbook_is_run_by_a_scenario(name: str) -> None:
+    """What pages tell to type is at least run once against real systems."""
+    assert re.search(
+        rf'import_playbook: gpuops\.cluster\.{name}\b|playbooks/{name}\.yml|book="{name}"|"{name}\.yml"', RUN
+    )
