@@ -136,6 +136,8 @@ def check_test(words: list[str]) -> list[str]:
     usage = re.search(r"\./run test \[(\S+) \[scenario", (PROJECT / "tests/test.sh").read_text(encoding="utf-8"))
     assert usage
     part, names = (words or [""])[0], words[1:]
+    if part == "core":
+        return [] if len(names) == 1 and re.fullmatch(r"2\.\d+", names[0]) else ["./run test core wants a release"]
     if part not in {"", *usage[1].split("|")} or (names and part != "molecule"):
         return [f"./run test knows no {' '.join(words)}"]
     return check_scenarios(names)
@@ -283,6 +285,7 @@ ansible-galaxy collection \\
         ("./run sites", "./run knows no sites"),
         ("./run test molecules", "./run test knows no molecules"),
         ("./run test molecule fabric_vms", "no scenario fabric_vms"),
+        ("./run test core", "wants a release"),
         ("./run docs --chekc", "./run docs knows no --chekc"),
         ("./run lab up --node 3 --gpu h100x8 --suit sid", "sid"),
         ("./run lab up --gpus h100x7", "no profile h100x7"),
