@@ -136,7 +136,8 @@ class Environment:
     def unpack(self, archive: str, run: Run) -> None:
         """Take the environment from an archive that another host made of it, or leave nothing and raise."""
         with self._begun() as work:
-            step(run, ["tar", "--extract", "--no-same-owner", f"--file={archive}", f"--directory={work}"])
+            options = ["--blocking-factor=2048", "--no-same-owner"]
+            step(run, ["tar", "--extract", *options, f"--file={archive}", f"--directory={work}"])
             inside = work / self.target.name
             if stamp_of(inside).get("lock_sha256") != self.digest:
                 raise EnvironmentFailed(f"{archive} does not hold {self.target.name} whole")
