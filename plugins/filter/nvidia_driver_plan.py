@@ -193,7 +193,9 @@ def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[s
     problems += lacking
     wanted += settings["extra_packages"]
     names = spelled(wanted, branch, known_names)
-    here = upstream(installed.get(names[0], ""))
+    # Of whichever is there: one may have been cut off while it was unpacked, and the others still hold each other.
+    same = [name for name in names if name in installed and name not in family.independent]
+    here = upstream(installed[same[0]]) if same else ""
     members = [name for name in installed if name not in names and here and upstream(installed[name]) == here]
     repository, brought = _repository(settings, host)
     resolved = (bool(offers) and brought) or all(

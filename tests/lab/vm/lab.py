@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from .. import cache, host, nodes
 from ..paths import MACHINE, Lab, LabError, Options, State, locked
 from ..stage import stage
-from . import image, machine
+from . import gpu, image, machine
 from .machine import Machine
 
 MOST = 2  # the cable has two ends, and more would wait for each other's emulation
@@ -23,8 +24,10 @@ def machines(lab: Lab, state: State) -> list[Machine]:
     names = list(state.hosts)
     # A path below /run, since a socket's has at most 107 characters.
     link = MACHINE / f"vm-{lab.name}.sock" if len(names) > 1 else None
+    count = gpu_count(state.options.gpus) or 0
+    program = gpu.qemu(lab.cache, machine.QEMU) if count else (machine.QEMU,)
     return [
-        Machine(name, number, state.ports[name], lab.directory / name, link)
+        Machine(name, number, state.ports[name], lab.directory / name, link, 2048, program, gpu.devices(count))
         for number, name in enumerate(names, start=1)
     ]
 
@@ -33,14 +36,22 @@ def whole(lab: Lab, state: State) -> bool:
     return all(machine.pid(one) and machine.answers(one) for one in machines(lab, state))
 
 
+def gpu_count(profile: str) -> int | None:
+    """How many cards a profile has; None where virtual machines have no such profile."""
+    if profile == "none":
+        return 0
+    match = re.fullmatch(r"h100x([1-8])", profile)
+    return int(match[1]) if match else None
+
+
 def refusal(options: Options) -> str:
     """Why there is no such lab; empty where there is one."""
     if options.nodes > MOST:
         return f"--vm makes {MOST} virtual machines at most, not {options.nodes}"
     if options.privileged:
         return "--privileged is for containers: a virtual machine has a kernel of its own"
-    if options.gpus != "none":
-        return f"--vm has no simulated GPUs; type: --gpus none, not {options.gpus}"
+    if gpu_count(options.gpus) is None:
+        return f"--vm has PCI devices like those of H100s; type: --gpus none, or h100x1 to h100x8, not {options.gpus}"
     return ""
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from ..paths import LabError
 
 QEMU = "qemu-system-x86_64"
+MODULES = "/usr/lib/x86_64-linux-gnu/qemu"
 # A file that must exist and the Debian package that brings it.
 NEEDED: dict[str, tuple[str, ...]] = {
     "qemu-system-x86": (QEMU,),
@@ -45,6 +46,7 @@ class Machine:
     link: Path | None = None  # socket of the cable to the other machine
     memory_mib: int = 2048
     qemu: tuple[str, ...] = (QEMU,)
+    devices: tuple[str, ...] = ()  # more of QEMU's command line
 
     @property
     def disk(self) -> Path:
@@ -83,7 +85,7 @@ def words(machine: Machine) -> list[str]:
         line += ["-netdev", f"stream,id=cable,server={side},addr.type=unix,addr.path={machine.link}"]
         line += ["-device", f"virtio-net-pci,netdev=cable,mac={machine.mac(1)},romfile="]
     line += ["-device", "virtio-rng-pci", "-serial", f"file:{machine.console}", "-pidfile", str(machine.pid_file)]
-    return line
+    return [*line, *machine.devices]
 
 
 def seed(machine: Machine, host_key: Path, authorized: str, apt_proxy: str | None) -> bytes:
@@ -131,6 +133,7 @@ def start(machine: Machine, base: Path) -> None:
             stdout=log,
             stderr=log,
             start_new_session=True,
+            env={"QEMU_MODULE_DIR": MODULES, **os.environ},  # for a copy in another place
         )
     if machine.link and machine.number == 1:
         wait(lambda: machine.link is not None and machine.link.exists(), 30, process, said)

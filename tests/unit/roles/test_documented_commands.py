@@ -125,7 +125,8 @@ def check_scenarios(names: list[str]) -> list[str]:
 def check_lab(words: list[str]) -> list[str]:
     given = parsed(lambda: lab_cli.parser().parse_args(words))
     word = getattr(given, "word", "")
-    if word == "up" and given.gpus not in {*PROFILES, "none"}:
+    profiles = {f"h100x{count}" for count in range(1, 9)} if word == "up" and given.vm else set(PROFILES)
+    if word == "up" and given.gpus not in {*profiles, "none"}:
         return [f"no profile {given.gpus}"]
     if word == "fault":
         return [f"no fault {one}" for one in given.settings if one.partition("=")[0] not in FAULTS]
@@ -289,6 +290,7 @@ ansible-galaxy collection \\
         ("./run docs --chekc", "./run docs knows no --chekc"),
         ("./run lab up --node 3 --gpu h100x8 --suit sid", "sid"),
         ("./run lab up --gpus h100x7", "no profile h100x7"),
+        ("./run lab up --vm --gpus b200x8", "no profile b200x8"),
         ("./run lab fault n1 cold=3", "no fault cold=3"),
         ("./run site -i inventories/none", "no inventory inventories/none"),
         ("molecule test -s none", "no scenario none"),

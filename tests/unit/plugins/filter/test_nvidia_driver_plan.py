@@ -134,6 +134,14 @@ def test_whatever_is_installed_of_the_family_moves_along() -> None:
     assert "nvidia-support" not in decided["candidates"]
 
 
+def test_the_family_moves_along_when_one_of_it_was_cut_off_while_it_was_unpacked() -> None:
+    probe = [f"dpkg iHR|libcuda1|{OLD}", *installed(OLD, "libnvidia-ml1", "nvidia-smi", "nvidia-alternative")]
+    offers = [*BOOKWORM, f"nvidia-alternative | {NEW} | {SECURITY}"]
+    decided = plan({"kernel_modules": False, "version": "535.309.01"}, *probe, madison=offers)
+    assert decided["cut"] == ["libcuda1"]
+    assert decided["packages"]["nvidia-alternative"] == NEW, "held at the old version, it would keep the others"
+
+
 def test_without_the_repository_nothing_is_resolved_and_nothing_refused() -> None:
     decided = plan({"kernel_modules": False}, madison=[])
     assert not decided["resolved"]
