@@ -32,8 +32,8 @@ from pathlib import Path
 from typing import Any
 
 
-def ssh_keygen(*argv: str, passphrase: str, answers: str = "") -> None:
-    """Run it, with the passphrase typed in twice, or with other answers."""
+def ssh_keygen(*argv: str, passphrase: str, answers: str = "") -> str:
+    """What it prints, with the passphrase typed in twice, or with other answers."""
     done = subprocess.run(
         ["ssh-keygen", "-q", *argv],
         input=answers or f"{passphrase}\n{passphrase}\n",
@@ -45,6 +45,7 @@ def ssh_keygen(*argv: str, passphrase: str, answers: str = "") -> None:
     )
     if done.returncode:
         raise SystemExit(f"ssh-keygen: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
 
 
 def lines(path: Path) -> list[str]:
@@ -63,15 +64,33 @@ def plain(path: Path) -> str:
     return " ".join(path.read_text(encoding="utf-8").split()[:2])
 
 
+def make(key: Path, passphrase: str) -> None:
+    """The authority's pair, the public half last: until that is there the nodes have not heard of it.
+
+    A key without it is one of an interrupted run, or of a folder that was not brought back whole. It stays.
+    """
+    with tempfile.TemporaryDirectory(dir=key.parent) as folder:
+        new, public = Path(folder) / key.name, Path(folder) / f"{key.name}.pub"
+        if key.exists():
+            line = ssh_keygen("-y", "-f", str(key), passphrase=passphrase)
+            public.write_text(line, encoding="utf-8")
+        else:
+            ssh_keygen("-t", "ed25519", "-C", "ssh_trust authority", "-f", str(new), passphrase=passphrase)
+            new.replace(key)
+        public.replace(key.with_name(public.name))
+
+
 def create(job: dict[str, Any]) -> None:
     """The folder, out of git's sight, and in it the key; plain pairs of users who have none, or a revoked one."""
     folder = Path(job["ca_dir"])
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
     (folder / ".gitignore").write_text("*\n", encoding="utf-8")
-    if not (folder / "ca").exists():
-        words = ("-t", "ed25519", "-C", "ssh_trust authority", "-f", str(folder / "ca"))
-        ssh_keygen(*words, passphrase=job["passphrase"])
+    key, public = folder / "ca", folder / "ca.pub"
+    if not key.exists() and public.exists():
+        raise SystemExit(f"{key} is missing, the private key of {public}: bring it back, or remove both for a new one")
+    if not public.exists():
+        make(key, job["passphrase"])
     revoked = {" ".join(line.split()[:2]) for line in lines(folder / "revoked_keys")}
     for user in job.get("users", []):
         path = folder / "users" / user

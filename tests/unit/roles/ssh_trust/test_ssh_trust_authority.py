@@ -150,3 +150,24 @@ def test_a_revoked_plain_pair_is_replaced(tmp_path: Path) -> None:
     assert new != old
     assert not revoked(folder, new, tmp_path)
     assert not revoked(folder, (folder / "users/bob.pub").read_text(), tmp_path)
+
+
+@pytest.mark.parametrize("passphrase", ["", "words with spaces and ' quotes"])
+def test_an_interrupted_run_leaves_an_authority_that_the_next_one_finishes(tmp_path: Path, passphrase: str) -> None:
+    assert call("create", tmp_path, passphrase=passphrase).returncode == 0
+    key, public = (tmp_path / "ca").read_text(), (tmp_path / "ca.pub").read_text()
+    (tmp_path / "ca.pub").unlink()
+    wrong = call("create", tmp_path, passphrase="another")
+    assert (wrong.returncode != 0) is bool(passphrase) and (tmp_path / "ca.pub").exists() is not bool(passphrase)
+    done = call("create", tmp_path, passphrase=passphrase)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "ca").read_text() == key and (tmp_path / "ca.pub").read_text() == public
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".gitignore", "ca", "ca.pub"]
+
+
+def test_a_private_key_that_is_gone_is_not_replaced(tmp_path: Path) -> None:
+    assert call("create", tmp_path).returncode == 0
+    (tmp_path / "ca").unlink()
+    done = call("create", tmp_path, users=["alice"])
+    assert done.returncode != 0 and f"{tmp_path}/ca is missing" in done.stderr
+    assert not (tmp_path / "ca").exists() and not (tmp_path / "users").exists()
