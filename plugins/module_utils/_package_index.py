@@ -1,7 +1,7 @@
 # Copyright (c) The gpuops.cluster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether apt's package lists can be used as they are. Private to this collection."""
+"""Whether apt can be used as it is: its package lists, and what dpkg was interrupted in. Private to this collection."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class Places:
     lists: str = "/var/lib/apt/lists"
     stamp: str = "/var/lib/apt/periodic/update-success-stamp"
     sources: str = "/etc/apt/sources.list"
+    journal: str = "/var/lib/dpkg/updates"
 
 
 def sources(places: Places) -> list[str]:
@@ -84,8 +85,29 @@ def reason(places: Places, now: float, valid: float, check: bool) -> str:
 
 def locked(words: str) -> str:
     """What apt says of a lock that somebody else holds; empty where it is about something else."""
-    found = re.search(r"Could not get lock .*|Unable to (?:acquire|lock) .*", words)
+    found = re.search(r"Could not get lock .*|Unable to (?:acquire|lock) .*|dpkg .*\block(?:ed)? .*", words)
     return found.group() if found else ""
+
+
+def interrupted(places: Places) -> bool:
+    """Whether dpkg was killed, or its host, before it had noted all that it did. Until that is done apt refuses all."""
+    return os.path.isdir(places.journal) and any(name.isdigit() for name in os.listdir(places.journal))
+
+
+def finish(run_command: Run, lock_timeout: float) -> str:
+    """Let dpkg do the rest. Returns its words if somebody else holds its lock.
+
+    It also fails for a package that was cut off while it was unpacked. apt fetches that anew.
+    """
+    deadline = time.monotonic() + lock_timeout
+    environment = {"LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
+    while True:
+        rc, _out, words = run_command(["dpkg", "--configure", "--pending"], environ_update=environment)
+        if rc == 0 or not locked(words):
+            return ""
+        if time.monotonic() > deadline:
+            return words.strip()
+        time.sleep(1)
 
 
 def update(run_command: Run, lock_timeout: float) -> str:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: package_index
-short_description: Fetch apt's package lists when they are missing, too old, or older than the sources
+short_description: Have apt ready, with package lists that are neither missing, too old, nor older than the sources
 version_added: 0.2.0
 description:
-  - Runs C(apt-get update) only when it is needed, and never reports a change for it.
+  - Runs C(apt-get update) only when it is needed, and reports no change for it.
   - Empty lists are fetched whatever their date, which images are often shipped with.
   - Waits for another apt to end, and names it when it does not.
+  - Lets dpkg finish what it was interrupted in, by a power cut or a kill. Until then apt refuses everything. This is
+    the only thing that it reports as a change.
 options:
   cache_valid_time:
     description: Seconds that lists can be used.
@@ -24,7 +26,7 @@ options:
     default: 600
 attributes:
   check_mode:
-    description: Looks whether lists have to be fetched.
+    description: Looks whether lists have to be fetched and whether dpkg was interrupted.
     support: partial
     details:
       - Fetches them only where there are none at all, because without them no package can be looked up.
@@ -47,6 +49,10 @@ EXAMPLES = r"""
 RETURN = r"""
 refreshed:
   description: Whether the lists were fetched.
+  returned: success
+  type: bool
+finished:
+  description: Whether dpkg had been interrupted, and was let finish.
   returned: success
   type: bool
 reason:
@@ -72,6 +78,13 @@ def main() -> None:
         supports_check_mode=True,
     )
     places = index.Places()
+    finished = index.interrupted(places)
+    if (
+        finished
+        and not module.check_mode
+        and (trouble := index.finish(module.run_command, module.params["lock_timeout"]))
+    ):
+        module.fail_json(msg=f"dpkg was interrupted and has to finish first, but says: {trouble}")
     why = index.reason(places, time.time(), module.params["cache_valid_time"], module.check_mode)
     if why:
         trouble = index.update(module.run_command, module.params["lock_timeout"])
@@ -80,7 +93,7 @@ def main() -> None:
         if index.empty(places):
             module.fail_json(msg="apt-get update brought no package lists; see /etc/apt/sources.list.d")
         os.utime(places.lists)  # apt leaves the date alone when nothing is new
-    module.exit_json(changed=False, refreshed=bool(why), reason=why)
+    module.exit_json(changed=finished, finished=finished, refreshed=bool(why), reason=why)
 
 
 if __name__ == "__main__":

@@ -48,9 +48,6 @@ if [ -f "${home:-/usr}/include/nccl.h" ]; then
   nccl=$(sed -n 's/^#define NCCL_\(MAJOR\|MINOR\|PATCH\) *\([0-9]*\).*/\2/p' "${home:-/usr}/include/nccl.h" | paste -sd.)
 fi
 
-lists=no
-[ -n "$(find /var/lib/apt/lists -maxdepth 1 -name '*_Packages*' 2>/dev/null | head -n 1)" ] && lists=yes
-
 cat <<TEXT
 key=$key
 digest=$digest
@@ -66,5 +63,4 @@ mpi=$(mpicc --showme:version 2>/dev/null | grep -o '[0-9][0-9.]*' | head -n 1)
 nccl=$nccl
 nccl_home=$home
 nccl_problem=$nccl_problem
-package_lists=$lists
 TEXT

@@ -160,3 +160,43 @@ def test_what_was_fetched_with_another_key_is_fetched_again(places: index.Places
     while key.stat().st_ctime <= since:
         key.touch()
     assert index.reason(places, time.time(), DAY, check=False) == f"{key} is newer"
+
+
+@pytest.mark.parametrize(
+    ("names", "is_so"), [([], False), (["tmp.i"], False), (["0001"], True), (["tmp.i", "0012"], True)]
+)
+def test_what_dpkg_has_not_noted_yet_says_that_it_was_interrupted(
+    tmp_path: Path, names: list[str], is_so: bool
+) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    assert index.interrupted(index.Places(journal=str(tmp_path))) is is_so
+    assert not index.interrupted(index.Places(journal=str(tmp_path / "none")))
+
+
+LOCKED = "dpkg: error: dpkg frontend lock was locked by another process with pid 4711"
+BROKEN = "dpkg: error processing package vim-runtime (--configure): package is in a very bad inconsistent state"
+
+
+@pytest.mark.parametrize(
+    ("answers", "patience", "said"),
+    [
+        ([(0, "", "")], 5, ""),
+        ([(2, "", LOCKED), (0, "", "")], 5, ""),
+        ([(2, "", LOCKED)], -1, LOCKED),
+        ([(1, "", BROKEN)], 5, ""),
+    ],
+)
+def test_dpkg_finishes_once_nobody_else_is_at_it(
+    monkeypatch: pytest.MonkeyPatch, answers: list[tuple[int, str, str]], patience: float, said: str
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    left = list(answers)
+
+    def run(command: list[str], environ_update: dict[str, str]) -> tuple[int, str, str]:
+        assert command == ["dpkg", "--configure", "--pending"]
+        assert environ_update["DEBIAN_FRONTEND"] == "noninteractive"
+        return left.pop(0)
+
+    assert index.finish(run, patience) == said
+    assert not left
