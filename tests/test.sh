@@ -10,7 +10,7 @@ usage() {
   exit 2
 }
 
-HEAVY='driver_debian13|driver_dkms|driver_vm|fabric_vm|fleet|host_tuning_vm|nccl_gate|pytorch_modes|slurm_day_two|upgrade'
+HEAVY='driver_debian13|driver_dkms|driver_vm|fabric_vm|faults|fleet|host_tuning_vm|nccl_gate|pytorch_modes|slurm_day_two|upgrade'
 passed=0 failed=0
 report=() reasons=()
 
