@@ -45,7 +45,8 @@ def on_all(hosts: list[str], command: str) -> dict[str, str]:
 
 def files(hosts: list[str]) -> dict[str, str]:
     """Every file under /etc, /usr/local and root's home with the time of its last change."""
-    own = "-xdev -type f ! -samefile /dev/null"  # which stands for units that the lab masks
+    # Units that the lab masks are the machine's /dev/null, which other labs touch.
+    own = "-xdev -type f ! -name e2scrub_reap.service ! -name systemd-udev-trigger.service"
     found = on_all(hosts, rf"find /etc /usr/local /root/.ssh {own} -printf '%p %C@\n' | sort")
     assert all("/etc/ssh/ssh_trust" in text for text in found.values())
     return found
@@ -57,7 +58,7 @@ def reaches(hosts: list[str], target: str) -> dict[str, str]:
     All ask at once, and sshd turns some of so many away before they have logged in (MaxStartups).
     """
     options = "-o BatchMode=yes -o StrictHostKeyChecking=yes -o UserKnownHostsFile=/dev/null"
-    asked = f"timeout 300 sh -c 'until ssh -n {options} {target} hostname; do sleep 1; done' || echo nobody"
+    asked = f"timeout 300 sh -c 'until ssh -n {options} {target} hostname 2>/dev/null; do sleep 1; done' || echo nobody"
     return {host: answer.split()[0] for host, answer in on_all(hosts, asked).items()}
 
 
