@@ -13,6 +13,8 @@ description:
   - Runs C(apt-get update) only when it is needed, and reports no change for it.
   - Empty lists are fetched whatever their date, which images are often shipped with.
   - Waits for another apt to end, and names it when it does not.
+  - Lists that cannot be fetched, as on a host without network, are an error only where there are none at all.
+    Otherwise the old ones are used, with a warning; what they do not know cannot be installed.
   - Lets dpkg finish what it was interrupted in, by a power cut or a kill. Until then apt refuses everything. This is
     the only thing that it reports as a change.
 options:
@@ -85,15 +87,20 @@ def main() -> None:
         and (trouble := index.finish(module.run_command, module.params["lock_timeout"]))
     ):
         module.fail_json(msg=f"dpkg was interrupted and has to finish first, but says: {trouble}")
+    trouble = ""
     why = index.reason(places, time.time(), module.params["cache_valid_time"], module.check_mode)
     if why:
         trouble = index.update(module.run_command, module.params["lock_timeout"])
-        if trouble:
-            module.fail_json(msg=f"package lists have to be fetched, since {why}, and apt-get update says: {trouble}")
-        if index.empty(places):
+        said = f"package lists have to be fetched, since {why}, and apt-get update says: {trouble}"
+        if trouble and (index.empty(places) or index.locked(trouble)):
+            module.fail_json(msg=said)
+        elif trouble:
+            module.warn(f"{said} The old ones are used.")
+        elif index.empty(places):
             module.fail_json(msg="apt-get update brought no package lists; see /etc/apt/sources.list.d")
-        os.utime(places.lists)  # apt leaves the date alone when nothing is new
-    module.exit_json(changed=finished, finished=finished, refreshed=bool(why), reason=why)
+        else:
+            os.utime(places.lists)  # apt leaves the date alone when nothing is new
+    module.exit_json(changed=finished, finished=finished, refreshed=bool(why) and not trouble, reason=why)
 
 
 if __name__ == "__main__":
