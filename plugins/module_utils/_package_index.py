@@ -40,9 +40,14 @@ def remote(path: str) -> bool:
     return any(re.search(r"\b(https?|ftp|mirror|tor|s3)\b[+\w]*:/", line) for line in lines)
 
 
+def present(places: Places) -> list[str]:
+    """Names of the lists that are there, local repositories' included."""
+    return [os.path.basename(path) for path in glob.glob(f"{glob.escape(places.lists)}/*Packages*")]
+
+
 def empty(places: Places) -> bool:
     """Whether there are no lists. Those of a local repository, whose names begin with _, do not stand for others."""
-    names = [os.path.basename(path) for path in glob.glob(f"{glob.escape(places.lists)}/*Packages*")]
+    names = present(places)
     if any(not name.startswith("_") for name in names):
         return False
     return not names or any(remote(path) for path in sources(places))

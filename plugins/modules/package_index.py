@@ -14,7 +14,7 @@ description:
   - Empty lists are fetched whatever their date, which images are often shipped with.
   - Waits for another apt to end, and names it when it does not.
   - Lists that cannot be fetched, as on a host without network, are an error only where there are none at all.
-    Otherwise the old ones are used, with a warning; what they do not know cannot be installed.
+    Otherwise those that are there are used, a local repository's alone if need be, with a warning.
   - Lets dpkg finish what it was interrupted in, by a power cut or a kill. Until then apt refuses everything. This is
     the only thing that it reports as a change.
 options:
@@ -92,10 +92,10 @@ def main() -> None:
     if why:
         trouble = index.update(module.run_command, module.params["lock_timeout"])
         said = f"package lists have to be fetched, since {why}, and apt-get update says: {trouble}"
-        if trouble and (index.empty(places) or index.locked(trouble)):
+        if trouble and (not index.present(places) or index.locked(trouble)):
             module.fail_json(msg=said)
         elif trouble:
-            module.warn(f"{said} The old ones are used.")
+            module.warn(f"{said} Those that are there are used.")
         elif index.empty(places):
             module.fail_json(msg="apt-get update brought no package lists; see /etc/apt/sources.list.d")
         else:

@@ -47,10 +47,16 @@ def call(capsys: pytest.CaptureFixture[str], places: index.Places, words: str) -
     return answer
 
 
-def test_old_lists_do_where_there_is_no_network(places: index.Places, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", ["mirror_dists_stable_main_binary-amd64_Packages.lz4", "_srv_debs_._Packages"])
+def test_lists_that_are_there_do_where_there_is_no_network(
+    places: index.Places, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (there,) = Path(places.lists).iterdir()
+    there.rename(Path(places.lists) / name)
+    Path(places.sources).write_text("deb http://mirror.example/ stable main\n", encoding="utf-8")
     answer = call(capsys, places, NO_NETWORK)
     assert (answer["changed"], answer["refreshed"]) == (False, False)
-    assert "Could not resolve 'mirror.example' The old ones are used." in str(answer["warnings"])
+    assert "Could not resolve 'mirror.example' Those that are there are used." in str(answer["warnings"])
 
 
 def test_they_are_fetched_where_there_is_one(places: index.Places, capsys: pytest.CaptureFixture[str]) -> None:
