@@ -33,11 +33,16 @@ def sources(places: Places) -> list[str]:
     return [path for path in files if os.path.exists(path)]
 
 
+def addresses(path: str) -> list[str]:
+    """Addresses of the repositories that a file of sources names."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        lines = [re.match(r"\s*deb\s+(?:\[[^\]]*\]\s*)?(\S+)|URIs:(.*)", line) for line in file]
+    return [address for line in lines if line for address in (line.group(1) or line.group(2)).split()]
+
+
 def remote(path: str) -> bool:
     """Whether a file of sources names a repository that is not on this host's own disk."""
-    with open(path, encoding="utf-8", errors="replace") as file:
-        lines = [line for line in file if re.match(r"\s*(deb\s|URIs:)", line)]
-    return any(re.search(r"\b(https?|ftp|mirror|tor|s3)\b[+\w]*:/", line) for line in lines)
+    return any(re.match(r"(https?|ftp|mirror|tor|s3)\b[+\w]*:/", address) for address in addresses(path))
 
 
 def present(places: Places) -> list[str]:
@@ -65,10 +70,11 @@ def keys(path: str) -> list[str]:
     return [key for key in named if os.path.exists(key)]
 
 
-def newer_sources(places: Places, since: float) -> list[str]:
-    """Sources, and keys they name, that came later, by change time: packages and archives bring modification times."""
-    files = [name for path in sources(places) for name in (path, *keys(path))]
-    return [path for path in files if os.stat(path).st_ctime > since]
+def newer_sources(places: Places, since: float) -> dict[str, str]:
+    """What came later, by change time: packages and archives bring modification times. Gives the file of sources, or of
+    a key that it names, with the file of sources."""
+    files = [(name, path) for path in sources(places) for name in (path, *keys(path))]
+    return {name: path for name, path in files if os.stat(name).st_ctime > since}
 
 
 def reason(places: Places, now: float, valid: float, check: bool) -> str:
@@ -85,13 +91,32 @@ def reason(places: Places, now: float, valid: float, check: bool) -> str:
     if now - since > valid:
         return f"they are older than {valid:g} s"
     newer = newer_sources(places, since)
-    return f"{newer[0]} is newer" if newer else ""
+    return f"{next(iter(newer))} is newer" if newer else ""
 
 
 def locked(words: str) -> str:
     """What apt says of a lock that somebody else holds; empty where it is about something else."""
     found = re.search(r"Could not get lock .*|Unable to (?:acquire|lock) .*|dpkg .*\block(?:ed)? .*", words)
     return found.group() if found else ""
+
+
+def plain(words: str) -> str:
+    """Addresses as apt says them: file:/x for file:///x, and without a password."""
+    return re.sub(r"//[^/@\s]*@", "//", words.replace("file:///", "file:/"))
+
+
+def endurable(places: Places, since: float, words: str) -> bool:
+    """Whether the lists that are there do, after what apt says of those that it could not fetch.
+
+    A network that is away leaves old lists that are right. A signature that is wrong is never endured, nor trouble with
+    a repository that has come since the lists were fetched, for which there are none.
+    """
+    if not present(places) or locked(words):
+        return False
+    if re.search(r"signature|not signed|NO_PUBKEY|GPG error", words, re.IGNORECASE):
+        return False
+    new = [address for path in newer_sources(places, since).values() for address in addresses(path)]
+    return not any(re.search(re.escape(plain(address).rstrip("/")) + r"(?![\w.-])", plain(words)) for address in new)
 
 
 def interrupted(places: Places) -> bool:

@@ -15,7 +15,7 @@ from ansible_collections.gpuops.cluster.plugins.module_utils._training_judge imp
 
 TIMED_OUT = 124  # coreutils' timeout says so
 BUSY = re.compile("Unable to allocate resources|Requested nodes are busy|Job has been cancelled")
-LOST = re.compile(r"connection|peer|socket|broken pipe|timed out|timeout|NCCL|store", re.IGNORECASE)
+LOST = re.compile(r"connection|peer|socket|broken pipe|network|rendezvous|timed out|timeout|NCCL|store", re.IGNORECASE)
 
 
 def said(stdout: str) -> tuple[Optional[dict[str, Any]], list[dict[str, Any]]]:
@@ -58,12 +58,14 @@ def blocked(reasons: dict[str, str]) -> dict[str, Any]:
     return failed(said, list(reasons), "blocked")
 
 
-def witness(failures: list[dict[str, Any]], names: dict[str, str]) -> dict[str, str]:
-    """The rank to blame. Those that only lost a peer are not: what they say is of connections."""
-    first = min(failures, key=lambda one: bool(LOST.search(one["error"])))
-    host = names.get(first["host"]) or names.get(first["host"].split(".")[0]) or str(first["host"])
-    doing = TITLES.get(first["doing"], first["doing"])
-    return {"kind": "node", "host": host, "device": "", "evidence": f"rank {first['rank']}, {doing}: {first['error']}"}
+def witnesses(failures: list[dict[str, Any]], names: dict[str, str]) -> list[dict[str, str]]:
+    """A rank of each host to blame. Those that only lost a peer are not: what they say is of connections."""
+    found: dict[str, dict[str, str]] = {}
+    for one in [failure for failure in failures if not LOST.search(failure["error"])] or failures[:1]:
+        host = names.get(one["host"]) or names.get(one["host"].split(".")[0]) or str(one["host"])
+        evidence = f"rank {one['rank']}, {TITLES.get(one['doing'], one['doing'])}: {one['error']}"
+        found.setdefault(host, {"kind": "node", "host": host, "device": "", "evidence": evidence})
+    return list(found.values())
 
 
 def judge(run: dict[str, Any], names: dict[str, str], limits: Limits) -> dict[str, Any]:
@@ -75,8 +77,9 @@ def judge(run: dict[str, Any], names: dict[str, str], limits: Limits) -> dict[st
     found, failures = said(run.get("stdout", ""))
     words = [line for line in run.get("stderr", "").splitlines() if line.strip()]
     if failures:
-        culprit = witness(failures, names)
-        return failed(f"{culprit['host']}: {culprit['evidence']}", nodes, culprits=[culprit])
+        culprits = witnesses(failures, names)
+        reason = "; ".join(f"{culprit['host']}: {culprit['evidence']}" for culprit in culprits[:8])
+        return failed(reason, nodes, culprits=culprits)
     if found is None and run.get("rc") == TIMED_OUT:
         return failed("ended without a result when its time was over: a rank hangs", nodes)
     if found is None and BUSY.search(run.get("stderr", "")):

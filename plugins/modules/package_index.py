@@ -13,8 +13,10 @@ description:
   - Runs C(apt-get update) only when it is needed, and reports no change for it.
   - Empty lists are fetched whatever their date, which images are often shipped with.
   - Waits for another apt to end, and names it when it does not.
-  - Lists that cannot be fetched, as on a host without network, are an error only where there are none at all.
+  - Lists that cannot be fetched, as on a host without network, are an error where there are none at all.
     Otherwise those that are there are used, a local repository's alone if need be, with a warning.
+  - A wrong signature is always an error, and so is trouble with a repository that was named, or whose key was changed,
+    since lists were fetched last.
   - Lets dpkg finish what it was interrupted in, by a power cut or a kill. Until then apt refuses everything. This is
     the only thing that it reports as a change.
 options:
@@ -88,11 +90,14 @@ def main() -> None:
     ):
         module.fail_json(msg=f"dpkg was interrupted and has to finish first, but says: {trouble}")
     trouble = ""
+    since = index.fetched(places)
     why = index.reason(places, time.time(), module.params["cache_valid_time"], module.check_mode)
     if why:
         trouble = index.update(module.run_command, module.params["lock_timeout"])
         said = f"package lists have to be fetched, since {why}, and apt-get update says: {trouble}"
-        if trouble and (not index.present(places) or index.locked(trouble)):
+        if trouble and not index.endurable(places, since, trouble):
+            if since:
+                os.utime(places.lists, (since, since))  # so that the next run fetches them, too
             module.fail_json(msg=said)
         elif trouble:
             module.warn(f"{said} Those that are there are used.")

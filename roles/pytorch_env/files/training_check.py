@@ -40,6 +40,25 @@ def everyone(mine: Any, control: Any) -> list[Any]:
     return found
 
 
+class ToldAlready(Exception):
+    """A rank cannot go on, and has said why."""
+
+
+def tell(error: Exception, doing: str) -> None:
+    told = {"host": socket.gethostname(), "rank": int(os.environ.get("RANK", "0")), "doing": doing}
+    print(json.dumps({"training_failed": {**told, "error": f"{type(error).__name__}: {error}"[:500]}}), flush=True)
+
+
+def leave_together(trouble: Exception | None, doing: str, control: Any) -> None:
+    """End all ranks if one has trouble. It is told before any of them leaves: who loses a peer complains as well."""
+    if not any(everyone(trouble is not None, control)):
+        return
+    if trouble:
+        tell(trouble, doing)
+    dist.barrier(control)
+    raise ToldAlready
+
+
 def run(wanted: argparse.Namespace, doing: dict[str, str]) -> dict[str, Any]:
     on_gpu = torch.cuda.is_available()
     local = int(os.environ["LOCAL_RANK"])
@@ -58,8 +77,10 @@ def run(wanted: argparse.Namespace, doing: dict[str, str]) -> dict[str, Any]:
         "name": torch.cuda.get_device_name() if on_gpu else "CPU",
         "torch": torch.__version__,
     }
-    if wanted.data_path and not os.path.isdir(wanted.data_path):
-        raise FileNotFoundError(f"the data path {wanted.data_path} is no directory here")
+    doing["now"] = "looking for the data"
+    there = not wanted.data_path or os.path.isdir(wanted.data_path)
+    missing = None if there else FileNotFoundError(f"the data path {wanted.data_path} is no directory here")
+    leave_together(missing, doing["now"], control)
     problem = training_numbers.Problem(
         dist.get_rank(), dist.get_world_size(), int(os.environ["LOCAL_WORLD_SIZE"]), device
     )
@@ -87,10 +108,11 @@ def main() -> int:
     doing = {"now": "starting"}
     try:
         found = run(options(), doing)
+    except ToldAlready:
+        return 1
     except Exception as error:  # whatever it is, it is told by the rank that met it
+        tell(error, doing["now"])
         traceback.print_exc()
-        told = {"host": socket.gethostname(), "rank": int(os.environ.get("RANK", "0")), "doing": doing["now"]}
-        print(json.dumps({"training_failed": {**told, "error": f"{type(error).__name__}: {error}"[:500]}}), flush=True)
         return 1
     if dist.get_rank() == 0:
         print(json.dumps({"training": found}), flush=True)

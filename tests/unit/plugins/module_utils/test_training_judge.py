@@ -152,9 +152,13 @@ def test_idle_ranks_fail_with_the_user_s_data_and_warn_with_made_up_data() -> No
     assert "waits for data" in made_up["warnings"][0]
 
 
-def test_rank_that_failed_is_named_not_those_that_lost_it() -> None:
+@pytest.mark.parametrize(
+    "lost",
+    ["RuntimeError: Connection closed by peer [10.0.0.2]", "DistNetworkError: failed to recv, got 0 bytes"],
+)
+def test_rank_that_failed_is_named_not_those_that_lost_it(lost: str) -> None:
     lines = [
-        {"host": "n1", "rank": 0, "doing": "sharded", "error": "RuntimeError: Connection closed by peer [10.0.0.2]"},
+        {"host": "n1", "rank": 0, "doing": "sharded", "error": lost},
         {"host": "n2.local", "rank": 5, "doing": "sharded", "error": "RuntimeError: an illegal memory access"},
     ]
     stdout = "\n".join(json.dumps({"training_failed": line}) for line in lines)
@@ -162,6 +166,14 @@ def test_rank_that_failed_is_named_not_those_that_lost_it() -> None:
     assert [result["status"] for result in verdict["results"]] == ["fail"]
     assert [one["host"] for one in verdict["culprits"]] == ["n2.example.org"]
     assert "rank 5, sharded data parallel (FSDP2): RuntimeError: an illegal memory access" in str(verdict["results"])
+
+
+def test_every_host_that_failed_is_named_once() -> None:
+    missing = "FileNotFoundError: the data path /data is no directory here"
+    lines = [{"host": host, "rank": rank, "doing": "x", "error": missing} for host in ("n1", "n2") for rank in range(2)]
+    stdout = "\n".join(json.dumps({"training_failed": line}) for line in lines)
+    verdict = judge({"rc": 1, "stdout": stdout, "stderr": ""}, NAMES, Limits())
+    assert [one["host"] for one in verdict["culprits"]] == ["n1.example.org", "n2.example.org"]
 
 
 @pytest.mark.parametrize(
