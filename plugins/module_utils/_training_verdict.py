@@ -19,12 +19,14 @@ LOST = re.compile(r"connection|peer|socket|broken pipe|network|rendezvous|timed 
 
 
 def said(stdout: str) -> tuple[Optional[dict[str, Any]], list[dict[str, Any]]]:
-    """What rank 0 printed, None where it did not come to that, and what ranks that failed printed."""
+    """What rank 0 printed, None where it did not come to that, and what ranks that failed printed.
+
+    A launcher may put the rank before it, and ranks that speak at once may share a line.
+    """
     found, failures = None, []
-    for line in stdout.splitlines():
-        begin = line.find('{"training')  # a launcher may put the rank before it
+    for begin in re.finditer(re.escape('{"training'), stdout):
         try:
-            told = json.loads(line[begin:]) if begin >= 0 else {}
+            told, _end = json.JSONDecoder().raw_decode(stdout, begin.start())
         except ValueError:
             continue
         found = told.get("training", found)

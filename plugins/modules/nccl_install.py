@@ -130,6 +130,8 @@ def unpack(archive: Path, into: Path) -> None:
                     raise InstallError(f"{archive} holds {member.name}, which does not belong into such an archive")
                 if member.issym() and into not in ((target.parent / member.linkname).resolve()).parents:
                     raise InstallError(f"{archive}: {member.name} points outside")
+            if hasattr(tarfile, "data_filter"):  # from Python 3.12 on, and in the latest releases of those before
+                content.extraction_filter = tarfile.data_filter
             content.extractall(into)
     except (tarfile.TarError, EOFError) as error:
         raise InstallError(f"{archive} is no readable tar archive: {error}") from error

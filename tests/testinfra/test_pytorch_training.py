@@ -98,7 +98,7 @@ def test_a_node_without_the_data_is_named(tmp_path: Path, n1: Any) -> None:
     n1.check_output(f"rm -rf {DATA}")
     assert done.returncode != 0
     report, checks = stage_of(tmp_path)
-    assert [one["host"] for one in report["culprits"]] == ["n2"]
+    assert [one["host"] for one in report["culprits"]] == ["n2"], checks
     assert f"the data path {DATA} is no directory here" in checks["training on all ranks"]["reason"]
     assert report["verdict"] == "fail"
 

@@ -44,9 +44,16 @@ class ToldAlready(Exception):
     """A rank cannot go on, and has said why."""
 
 
-def tell(error: Exception, doing: str) -> None:
+def tell(what: dict[str, Any]) -> None:
+    """Say it in one write. Ranks of a node share its output, and under torchrun, which wants no buffers, print() writes
+    the end of a line by itself."""
+    sys.stdout.write(f"{json.dumps(what)}\n")
+    sys.stdout.flush()
+
+
+def tell_failure(error: Exception, doing: str) -> None:
     told = {"host": socket.gethostname(), "rank": int(os.environ.get("RANK", "0")), "doing": doing}
-    print(json.dumps({"training_failed": {**told, "error": f"{type(error).__name__}: {error}"[:500]}}), flush=True)
+    tell({"training_failed": {**told, "error": f"{type(error).__name__}: {error}"[:500]}})
 
 
 def leave_together(trouble: Exception | None, doing: str, control: Any) -> None:
@@ -54,7 +61,7 @@ def leave_together(trouble: Exception | None, doing: str, control: Any) -> None:
     if not any(everyone(trouble is not None, control)):
         return
     if trouble:
-        tell(trouble, doing)
+        tell_failure(trouble, doing)
     dist.barrier(control)
     raise ToldAlready
 
@@ -111,11 +118,11 @@ def main() -> int:
     except ToldAlready:
         return 1
     except Exception as error:  # whatever it is, it is told by the rank that met it
-        tell(error, doing["now"])
+        tell_failure(error, doing["now"])
         traceback.print_exc()
         return 1
     if dist.get_rank() == 0:
-        print(json.dumps({"training": found}), flush=True)
+        tell({"training": found})
     dist.destroy_process_group()
     return 0
 

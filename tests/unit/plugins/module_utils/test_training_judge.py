@@ -200,6 +200,11 @@ def test_one_process_has_nothing_to_scale() -> None:
     assert row(verdict, "pipeline")["status"] == "skipped"
 
 
+def test_ranks_that_speak_at_once_are_all_heard() -> None:
+    told = [json.dumps({"training_failed": {"rank": rank}}) for rank in range(2)]
+    assert said(f"5: {told[0]}{told[1]}\n\n") == (None, [{"rank": 0}, {"rank": 1}])
+
+
 def test_broken_lines_are_passed_over() -> None:
     assert said('{"training": {"ranks"\nnoise\n') == (None, [])
 
