@@ -74,6 +74,16 @@ def test_without_consent_to_reboot_nothing_is_changed(ctl: Host, n1: Host, n2: H
         assert f"Installed: {NEW}-" in node.check_output("apt-cache policy libcuda1")
 
 
+def test_a_batch_that_the_gate_could_not_measure_is_refused_before_it_is_changed(n1: Host, n2: Host) -> None:
+    n1.check_output("printf 'Host n2\\n  ProxyCommand false\\n' > /root/.ssh/config")
+    code, output = upgrade(upgrade_reboot_allowed=True, upgrade_serial=2)
+    n1.check_output("rm /root/.ssh/config")
+    assert code != 0
+    assert "1 problem(s), nothing was changed" in output
+    assert "n1: no way by ssh to n2, which the gate of a batch takes (" in output
+    assert (driver(n1), driver(n2)) == (NEW, NEW)
+
+
 def test_a_node_that_is_sick_afterwards_stays_drained_with_the_reason(sick_n1: tuple[int, str, str], ctl: Host) -> None:
     code, output, job = sick_n1
     assert code != 0
