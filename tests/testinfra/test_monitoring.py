@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+import yaml
 
 PROJECT = Path(__file__).parents[2]
 Sample = dict[str, Any]
@@ -161,3 +162,66 @@ def test_every_query_of_the_dashboard_is_understood(ctl: Any) -> None:
     # Nothing is sick here, no clock is held down, no node has an RDMA port, and no Slurm runs.
     assert all(any(word in e for word in ("problem", "throttle", "rdma", "slurm", "health")) for e in silent), silent
     assert len(answers) - len(silent) >= 10
+
+
+# As in the field's package: a folder for what is provisioned, and a server that reads it when it starts.
+GRAFANA = r"""
+set -e
+rm -rf /srv/grafana && mkdir -p /srv/grafana/deb/DEBIAN && cd /srv/grafana/deb
+mkdir -p usr/lib/systemd/system usr/share/grafana
+mkdir -p etc/grafana/provisioning/datasources etc/grafana/provisioning/dashboards
+printf '%s\n' 'Package: grafana' 'Version: 11.2.0' 'Architecture: all' 'Maintainer: lab <lab@example.org>' \
+  'Description: stand-in' > DEBIAN/control
+cat > usr/lib/systemd/system/grafana-server.service <<'END'
+[Service]
+ExecStart=/usr/bin/python3 /usr/share/grafana/server.py
+[Install]
+WantedBy=multi-user.target
+END
+cat > usr/share/grafana/server.py <<'END'
+import glob, http.server, pathlib
+READ = "".join(pathlib.Path(path).read_text() for path in glob.glob("/etc/grafana/provisioning/*/*.yaml"))
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(READ.encode())
+http.server.HTTPServer(("127.0.0.1", 3000), Handler).serve_forever()
+END
+dpkg-deb --build . /srv/grafana/grafana.deb >/dev/null
+cd /srv/grafana && dpkg-scanpackages . > Packages 2>/dev/null
+echo 'deb [trusted=yes] file:/srv/grafana ./' > /etc/apt/sources.list.d/grafana.list
+"""
+
+
+def with_grafana() -> tuple[int, str]:
+    command = ["ansible-playbook", "-i", "inventories/lab", "molecule/monitoring/converge.yml"]
+    done = subprocess.run(
+        [*command, "-e", json.dumps({"monitoring_grafana": True})],
+        cwd=PROJECT,
+        env={**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_FORCE_COLOR": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_grafana_is_given_its_source_and_dashboard(ctl: Any) -> None:
+    status, out = with_grafana()
+    assert status != 0
+    assert "ctl: apt knows no package grafana, which distributions do not have (monitoring_grafana is true)" in out
+    assert not ctl.file("/etc/grafana/provisioning").exists
+    ctl.check_output("command -v dpkg-scanpackages || apt-get -qq install -y --no-install-recommends dpkg-dev")
+    ctl.check_output(GRAFANA)
+    status, out = with_grafana()
+    assert status == 0, out
+    assert ctl.service("grafana-server").is_enabled
+    read = list(yaml.safe_load_all(ctl.check_output("curl -sf http://127.0.0.1:3000 | sed 's/^# Written/---/'")))
+    source, provider = sorted(read, key=lambda given: "providers" in given)
+    assert source["datasources"][0]["url"] == "http://127.0.0.1:9090"
+    folder = provider["providers"][0]["options"]["path"]
+    assert json.loads(ctl.check_output("cat %s/gpuops-dashboard.json", folder))["uid"] == "gpuops-cluster"
+    status, out = with_grafana()
+    assert status == 0
+    assert out.count("changed=0") == 3, out
