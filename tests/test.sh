@@ -45,6 +45,7 @@ lint() {
   check "mypy" tests/lint/mypy.sh
   check "role READMEs" python tests/docs.py --check
   check "changelog fragments" antsibull-changelog lint
+  check "changed and not in them" python tests/lint/fragments.py
   check "ansible-lint" ansible-lint --offline --profile production
 }
 
