@@ -8,11 +8,15 @@ from __future__ import annotations
 import json
 import random
 import re
+import xml.etree.ElementTree as ET
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
+import jsonschema
 import yaml
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_html, _gate_report
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_model import busbw_factor
+from ansible_collections.gpuops.cluster.plugins.module_utils._gate_run import Gate
 from ansible_collections.gpuops.cluster.plugins.modules import nccl_gate
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -171,3 +175,27 @@ class Cluster:
         return json.dumps(
             [{"collective": collective, "ranks": ranks, "rows": rows, "wrong": wrong, "problems": problems}]
         )
+
+
+def gate(cluster: Cluster, nodes: Any = 4, baseline: Optional[dict[str, float]] = None, **given: Any) -> dict[str, Any]:
+    """Run the gate and return its report, checked against the schema."""
+    if isinstance(nodes, int):
+        nodes = {f"n{i}": node(f"n{i}") for i in range(1, nodes + 1)}
+
+    def parse(text: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = json.loads(text) if text.strip() else []
+        return rows
+
+    one = Gate(settings(**given), nodes, cluster.run, parse, cluster.said.append, cluster.logs.__setitem__, baseline)
+    one.run()
+    kept = {"key": "k", "proof": "p", "values": one.baseline}
+    report = _gate_report.document(one, "2026-11-30T03:00:00Z", "2026-11-30T03:05:00Z", kept, "lab")
+    jsonschema.validate(report, SCHEMA)
+    ET.fromstring(_gate_report.junit(report))
+    assert "<script" not in _gate_html.page(report)
+    assert json.loads(json.dumps(report)) == report
+    return report
+
+
+def guilty(report: dict[str, Any]) -> set[tuple[str, str, str]]:
+    return {(one["kind"], one["host"], one["device"]) for one in report["culprits"]}
