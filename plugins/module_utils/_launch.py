@@ -41,6 +41,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 def _clean_up(command: list[str], environment: dict[str, str]) -> None:
     """What could not be cleaned up shows when the next launch waits; it is no reason to lose this one's outcome."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        # No AnsibleModule is here to run it. pylint: disable-next=ansible-bad-function
         subprocess.run(command, check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=60, env=environment)
 
 
@@ -75,6 +76,7 @@ def launch(spec: dict[str, Any], keep: int) -> dict[str, Any]:
     outcome: dict[str, Any] = {"name": spec["name"], "rc": None, "stdout": "", "stderr": "", "timed_out": False}
     environment = {**os.environ, "LC_ALL": "C", **{key: str(value) for key, value in spec["environment"].items()}}
     try:
+        # No AnsibleModule is here to run it. pylint: disable-next=ansible-bad-function
         process = subprocess.Popen(
             spec["command"],
             env=environment,
@@ -109,6 +111,7 @@ def launch(spec: dict[str, Any], keep: int) -> dict[str, Any]:
 def output(command: list[str], cwd: Path, environment: dict[str, str]) -> tuple[int, str]:
     """Run a build step to its end; its exit code and all it said. OSError where it cannot be started."""
     variables = {**os.environ, **environment}
+    # No AnsibleModule is here to run it. pylint: disable-next=ansible-bad-function
     done = subprocess.run(
         command, cwd=cwd, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, text=True
     )

@@ -1,13 +1,14 @@
 # Copyright (c) The gpuops.cluster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the whole site costs on labs of several sizes: the first run, the run that changes nothing, one more node.
+"""What the whole site costs on labs of several sizes: the first run, the run that changes nothing, each node more.
 
     ./run bench [--sizes 2,4,8] [--shell] [--mitogen DIRECTORY]
 
 For each size: seconds, the control node's CPU seconds and peak memory, tasks and ssh commands a host; the floor, which
-is a play of `setup` and `ping` on the same hosts; and with --shell what a plain script needs that installs the same
-packages by one ssh to each host. Prints figures and ratios. Asserts nothing about seconds: machines differ.
+is a play of `setup` and `ping` on the same hosts; the ten tasks that took most time; and with --shell what a plain
+script needs that installs the same packages by one ssh to each host. Prints figures and ratios. Asserts nothing about
+seconds: machines differ.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
 INVENTORY = ("-i", "inventories/lab")
+PROFILE = {
+    "ANSIBLE_CALLBACKS_ENABLED": "gpuops.cluster.summary,ansible.posix.profile_tasks",
+    "PROFILE_TASKS_SUMMARY_ONLY": "true",
+    "PROFILE_TASKS_TASK_OUTPUT_LIMIT": "10",
+}
 FLOOR = [{"hosts": "all", "gather_facts": False, "tasks": [{"setup": None}, {"ping": None}]}]
 COUNTER = '#!/bin/sh\necho >>"$GPUOPS_BENCH_SSH"\nexec ssh "$@"\n'
 # Of each host, on one line: what apt-get was told to install by whom, packages it brought along included.
@@ -66,7 +72,7 @@ class Lab:
     def down(self) -> None:
         self.lab("down")
 
-    def run(self, *words: str) -> Run:
+    def run(self, *words: str, **more: str) -> Run:
         with tempfile.TemporaryDirectory() as directory:
             ssh, count = Path(directory, "ssh"), Path(directory, "count")
             ssh.write_text(COUNTER, encoding="utf-8")
@@ -74,7 +80,12 @@ class Lab:
             counting = {"ANSIBLE_SSH_EXECUTABLE": str(ssh), "GPUOPS_BENCH_SSH": str(count)}
             before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
             done = subprocess.run(
-                words, cwd=PROJECT, env={**self.environment, **counting}, capture_output=True, text=True, check=False
+                words,
+                cwd=PROJECT,
+                env={**self.environment, **counting, **more},
+                capture_output=True,
+                text=True,
+                check=False,
             )
             seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
             if done.returncode:
@@ -91,8 +102,8 @@ class Lab:
             out=done.stdout,
         )
 
-    def play(self, *words: str) -> Run:
-        return self.run("ansible-playbook", *INVENTORY, *words)
+    def play(self, *words: str, **more: str) -> Run:
+        return self.run("ansible-playbook", *INVENTORY, *words, **more)
 
     def packages(self) -> dict[str, str]:
         """What was installed on each host since it came up."""
@@ -141,6 +152,9 @@ def measure(nodes: int, strategy: dict[str, str], *, compare: bool) -> Run:
         print(f"  nothing to do {again}", flush=True)
         low = floor(lab)
         print(f"  setup + ping  {low}", flush=True)
+        print("  where its time goes, the ten longest tasks of a run like that:")
+        for line in re.findall(r"^\S.* -+ \d[\d.]*s$", lab.play("site.yml", **PROFILE).out, re.MULTILINE):
+            print(f"    {re.sub(' -+ ', '  ', line)}", flush=True)
         ratio = again.cpu / low.cpu
         print(f"  nothing to do / floor: {ratio:.1f} of CPU, {again.seconds / low.seconds:.1f} of time", flush=True)
         packages = lab.packages()
