@@ -195,7 +195,7 @@ echo 'deb [trusted=yes] file:/srv/grafana ./' > /etc/apt/sources.list.d/grafana.
 
 
 def with_grafana() -> tuple[int, str]:
-    command = ["ansible-playbook", "-i", "inventories/lab", "molecule/monitoring/converge.yml"]
+    command = ["ansible-playbook", "-i", "inventories/lab", "molecule/monitoring/converge.yml", "--limit", "ctl"]
     done = subprocess.run(
         [*command, "-e", json.dumps({"monitoring_grafana": True})],
         cwd=PROJECT,
@@ -217,11 +217,11 @@ def test_grafana_is_given_its_source_and_dashboard(ctl: Any) -> None:
     status, out = with_grafana()
     assert status == 0, out
     assert ctl.service("grafana-server").is_enabled
-    read = list(yaml.safe_load_all(ctl.check_output("curl -sf http://127.0.0.1:3000 | sed 's/^# Written/---/'")))
+    read = list(yaml.safe_load_all(ctl.check_output("curl -sf http://127.0.0.1:3000 | sed 's/^#.*/---/'")))
     source, provider = sorted(read, key=lambda given: "providers" in given)
     assert source["datasources"][0]["url"] == "http://127.0.0.1:9090"
     folder = provider["providers"][0]["options"]["path"]
     assert json.loads(ctl.check_output("cat %s/gpuops-dashboard.json", folder))["uid"] == "gpuops-cluster"
     status, out = with_grafana()
     assert status == 0
-    assert out.count("changed=0") == 3, out
+    assert "changed=0 " in out, out
