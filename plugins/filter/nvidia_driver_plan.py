@@ -50,7 +50,7 @@ _value:
     - C(changed_since_start), whether packages of the driver were changed while the system ran.
     - C(nouveau), whether that is loaded, C(installed), all packages found,
       C(interrupted), whether dpkg was, C(cut), packages that were cut off while they were unpacked and that apt
-      cannot bring again, C(cut_repository), those that bring repositories, C(broken), whether some are not whole,
+      cannot bring again, C(cut_first), those that stand in a repository's way, C(broken), whether some are not whole,
       C(half), unwanted packages that an earlier failure left half-configured,
       C(gpu_settings), whether the boot unit has settings,
       C(old_repositories), local repositories of other drivers,
@@ -215,8 +215,10 @@ def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[s
     # What can be had is unpacked anew by apt, and what is of others is theirs.
     everywhere = offered(host["madison"] or [])
     cut = [name for name in host["cut"] if packages.get(name) not in everywhere.get(name, [])]
-    cut_repository = [name for name in cut if re.match(REPOSITORY, name)]
+    cut_first = [name for name in cut if re.match(REPOSITORY, name)]
     cut = [name for name in cut if name in names or name in members]
+    # With one that it cannot bring, apt would not install NVIDIA's repository.
+    cut_first += cut if settings["source"] == "nvidia" and not resolved else []
     change = any(installed.get(name) != version for name, version in packages.items())
     lost = [name for name in cut if not change and upstream(host["torn"].get(name, "")) == release]
     if lost:
@@ -249,7 +251,7 @@ def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[s
         "gpu_settings": host["gpu_settings"],
         "interrupted": host["interrupted"],
         "cut": cut,
-        "cut_repository": cut_repository,
+        "cut_first": cut_first,
         "broken": host["broken"],
         "half": [name for name in host["half"] if packages and name not in packages and name not in host["cut"]],
         "old_repositories": [

@@ -367,8 +367,9 @@ def test_nvidias_repository_of_another_version_is_not_the_one_asked_for() -> Non
 
 def test_a_repository_that_was_cut_off_while_it_was_unpacked_is_removed() -> None:
     name = "nvidia-driver-local-repo-debian12-580.95.05"
-    decided = plan({**REPOSITORY, "version": "580"}, f"dpkg iHR|{name}|1.0-1", "dpkg iHR|nvidia-smi|1", madison=[])
-    assert decided["cut_repository"] == [name]
+    smi = f"dpkg iHR|nvidia-driver-cuda|{name[-9:]}-1"
+    decided = plan({**REPOSITORY, "version": "580"}, f"dpkg iHR|{name}|1.0-1", smi, madison=[])
+    assert decided["cut_first"] == [name, "nvidia-driver-cuda"]
     assert not decided["resolved"]
     decided = plan({"kernel_modules": False}, *installed(NEW), "dpkg iHR|cuda-keyring|1.1-1")
     assert not decided["problems"]
