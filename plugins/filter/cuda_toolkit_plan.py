@@ -123,10 +123,13 @@ def _numbers(text: str) -> list[int]:
     return [int(part) for part in re.findall(r"\d+", text)]
 
 
-def _held(rows: list[list[str]], package: str, mm: str) -> list[str]:
-    """Packages of a release that are there and held."""
-    held = [name for state, name, _unused in rows if state[:1] == "h" and state[1:2] in WHOLE]
-    return [name for name in held if name == package or re.fullmatch(f".*-{mm}|cuda-toolkit-{mm}-.*", name)]
+def _held(rows: list[list[str]]) -> list[str]:
+    return [name for state, name, _unused in rows if state[:1] == "h" and state[1:2] in WHOLE]
+
+
+def _members(names: list[str], package: str, mm: str) -> list[str]:
+    """Those of them that belong to a release."""
+    return [name for name in names if name == package or re.fullmatch(f".*-{mm}|cuda-toolkit-{mm}-.*", name)]
 
 
 def _link_problems(link: dict[str, Any]) -> list[str]:
@@ -182,7 +185,8 @@ def cuda_toolkit_plan(
         problems.append(
             f"{package} {installed} is installed, newer than {wanted}; remove it first, or set cuda_toolkit_version"
         )
-    current = bool(installed) and wanted in ("", installed)
+    cut = [name for state, name, _unused in rows if state[2:3] == "R" and re.fullmatch(CUDA, name)]
+    current = bool(installed) and wanted in ("", installed) and not _members(cut, package, mm)
     repository = f"cuda-repo-{distro}-{mm}-local" if local else ""
     number = f"{match[4]}-{match[5]}-1" if match else ""
     unpacked = local and present.get(repository) == number
@@ -212,8 +216,8 @@ def cuda_toolkit_plan(
         "family": [package] if source == "distribution" else [f"*-{mm}", f"cuda-toolkit-{mm}-*"],
         "installed": installed,
         "current": current,
-        "cut": [name for state, name, _unused in rows if state[2:3] == "R" and re.fullmatch(CUDA, name)],
-        "held": [] if current else _held(rows, package, mm),
+        "cut": cut,
+        "held": _members([] if current else _held(rows), package, mm),
         "compiler": "g++" in present,
         "prefix": prefix,
         "nvcc": f"{prefix}/bin/nvcc",

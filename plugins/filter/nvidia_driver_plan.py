@@ -51,7 +51,8 @@ _value:
     - C(nouveau), whether that is loaded, C(installed), all packages found,
       C(interrupted), whether dpkg was, C(cut), packages that were cut off while they were unpacked and that apt
       cannot bring again, C(cut_first), those that stand in a repository's way, C(broken), whether some are not whole,
-      C(half), unwanted packages that an earlier failure left half-configured,
+      C(half), unwanted packages that an earlier failure left half-configured, C(others), a pattern of packages that
+      are named like a driver and are none,
       C(gpu_settings), whether the boot unit has settings,
       C(old_repositories), local repositories of other drivers,
       and C(services) to stop while the driver is changed.
@@ -72,6 +73,7 @@ from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_holders imp
 from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_packages import (
     GLOBS,
     LOCAL_FOLDER,
+    OTHERS,
     WHOLE,
     Family,
     all_spellings,
@@ -227,6 +229,7 @@ def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[s
             "nvidia_driver_version to one that they have"
         )
     independent = {name: version for name, version in packages.items() if name in family.independent}
+    broken = [name for name in host["half"] if not re.match(OTHERS, name)]
     return {
         "problems": problems,
         "flavour": flavour,
@@ -253,7 +256,8 @@ def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[s
         "cut": cut,
         "cut_first": cut_first,
         "broken": host["broken"],
-        "half": [name for name in host["half"] if packages and name not in packages and name not in host["cut"]],
+        "half": [name for name in broken if packages and name not in packages and name not in host["cut"]],
+        "others": OTHERS,
         "old_repositories": [
             name for name in installed if name.startswith("nvidia-driver-local-repo-") and name != repository
         ],

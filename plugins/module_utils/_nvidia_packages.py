@@ -17,6 +17,8 @@ _NVIDIA_REPOSITORY = re.compile(
 LOCAL_FOLDER = "/var/lib/gpuops/nvidia-driver"
 # What may belong to a driver, as globs of apt_preferences; used with an exact version only.
 GLOBS = "*nvidia* cuda-drivers* libcuda1* libcudadebugger1* libnvcuvid1* libnvoptix1* libnvsdm* nvlsm"
+# What is named like a driver and is none.
+OTHERS = r"(lib)?nvidia-(container|cuda-(dev|doc|gdb|toolkit)|cudnn|docker|fs|gds|mig-)"
 # dpkg's states of packages that are whole: after a dpkg that was killed, some only wait for triggers.
 WHOLE = ("i", "W", "t")
 

@@ -260,8 +260,9 @@ def test_what_cannot_work_is_refused(changed: dict[str, Any], probe: list[str], 
     assert words in " ".join(decided["problems"])
 
 
-def test_what_an_earlier_failure_left_is_named_unless_it_is_wanted() -> None:
+def test_what_an_earlier_failure_left_is_named_unless_it_is_wanted_or_of_others() -> None:
     left = ["dpkg iF |nvidia-open-kernel-dkms|535.261.03-1", f"dpkg iU |nvidia-smi|{NEW}", "interrupted dpkg"]
+    left += ["dpkg iF |nvidia-container-toolkit|1.17.4-1", "dpkg iU |libnvidia-container1|1.17.4-1"]
     decided = plan({}, *pci(H100), *left)
     assert decided["half"] == ["nvidia-open-kernel-dkms"]
     assert decided["interrupted"]
