@@ -53,6 +53,7 @@ _value:
     - C(problems), the refusals as messages; when the version is unusable, nothing else.
     - C(package) and C(version) to install (empty where any version will do), C(family) (patterns of all
       packages of this release), C(installed), C(current), C(compiler),
+      C(held), packages of this release that have to be let go for another build of it,
       and C(cut), packages that were cut off while they were unpacked.
     - C(repository), its package, with C(list), C(unpacked), C(leftover) and C(bring), and C(bring_keyring).
     - C(holds), what the repository file says of itself if it is what its name says, C(package|version|architecture).
@@ -71,6 +72,7 @@ from ansible_collections.gpuops.cluster.plugins.module_utils._compatibility impo
 from ansible_collections.gpuops.cluster.plugins.module_utils._compatibility import problems as compatibility_problems
 from ansible_collections.gpuops.cluster.plugins.module_utils._cuda_sources import LOCAL, NETWORK, Removal, removal
 from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_gpus import read_pci
+from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_packages import WHOLE
 
 DISTRIBUTIONS = {
     ("Debian", "11"): "debian11",
@@ -84,6 +86,8 @@ DISTRIBUTIONS = {
 MACHINES = {"x86_64": ("x86_64", "amd64", "x86_64-linux"), "aarch64": ("sbsa", "arm64", "sbsa-linux")}
 DEFAULT_ARCHITECTURE = "90"
 KEYRING = "cuda-keyring_1.1-1_all.deb"
+# Of what dpkg is asked for, that which is CUDA's: libcurl4 and libnl-3-200 are not.
+CUDA = r"(cuda|gds-tools)-.*|nvidia-cuda-toolkit|lib[\w-]+-\d{1,2}-\d{1,2}"
 
 
 def _release(text: str) -> tuple[int, ...]:
@@ -119,6 +123,15 @@ def _numbers(text: str) -> list[int]:
     return [int(part) for part in re.findall(r"\d+", text)]
 
 
+def _held(rows: list[list[str]]) -> list[str]:
+    return [name for state, name, _unused in rows if state[:1] == "h" and state[1:2] in WHOLE]
+
+
+def _members(names: list[str], package: str, mm: str) -> list[str]:
+    """Those of them that belong to a release."""
+    return [name for name in names if name == package or re.fullmatch(f".*-{mm}|cuda-toolkit-{mm}-.*", name)]
+
+
 def _link_problems(link: dict[str, Any]) -> list[str]:
     if not link.get("exists") or link.get("lnk_target") == "/etc/alternatives/cuda":
         return []
@@ -149,7 +162,7 @@ def cuda_toolkit_plan(
     if local:
         problems += _cuda_file.name_problems(settings, distro, machine)
     rows = [line.split("|") for line in host["dpkg"]]
-    present = {name: number for state, name, number in rows if state[1:2] == "i"}
+    present = {name: number for state, name, number in rows if state[1:2] in WHOLE}
     bring_keyring = _wants_keyring(settings, present.get("cuda-keyring", ""))
     if bring_keyring and not re.fullmatch(r"sha256:[0-9a-f]{64}", settings["network_keyring_checksum"]):
         seen = settings["network_keyring_checksum"]
@@ -172,7 +185,8 @@ def cuda_toolkit_plan(
         problems.append(
             f"{package} {installed} is installed, newer than {wanted}; remove it first, or set cuda_toolkit_version"
         )
-    current = bool(installed) and wanted in ("", installed)
+    cut = [name for state, name, _unused in rows if state[2:3] == "R" and re.fullmatch(CUDA, name)]
+    current = bool(installed) and wanted in ("", installed) and not _members(cut, package, mm)
     repository = f"cuda-repo-{distro}-{mm}-local" if local else ""
     number = f"{match[4]}-{match[5]}-1" if match else ""
     unpacked = local and present.get(repository) == number
@@ -202,7 +216,8 @@ def cuda_toolkit_plan(
         "family": [package] if source == "distribution" else [f"*-{mm}", f"cuda-toolkit-{mm}-*"],
         "installed": installed,
         "current": current,
-        "cut": [name for state, name, _unused in rows if state[2:3] == "R" and name != "g++"],
+        "cut": cut,
+        "held": _members([] if current else _held(rows), package, mm),
         "compiler": "g++" in present,
         "prefix": prefix,
         "nvcc": f"{prefix}/bin/nvcc",

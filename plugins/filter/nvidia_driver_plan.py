@@ -42,14 +42,17 @@ _value:
     - C(problems), the refusals as messages.
     - C(flavour) of the modules, C(candidates), the packages that are wanted, and C(resolved), whether apt knows them.
     - C(packages), package to version, C(release), NVIDIA's number, and C(change), whether something else is installed,
-      and C(unhold), installed packages that the new version has no more.
+      and C(unhold), installed packages that no repository has in the new version.
     - C(bring_repository), whether NVIDIA's package with key and source is to be installed.
     - C(local_folder), where debs of source local lie on the host.
     - C(pins), pairs of package globs and version for apt's preferences, and C(headers), packages for the kernels.
     - C(fabric), C(nvlsm), C(imex), whether fabric manager, NVLSM and IMEX are needed.
     - C(changed_since_start), whether packages of the driver were changed while the system ran.
     - C(nouveau), whether that is loaded, C(installed), all packages found,
-      C(interrupted), whether dpkg was, C(half), unwanted packages that an earlier failure left half-configured,
+      C(interrupted), whether dpkg was, C(cut), packages that were cut off while they were unpacked and that apt
+      cannot bring again, C(cut_first), those that stand in a repository's way, C(broken), whether some are not whole,
+      C(half), unwanted packages that an earlier failure left half-configured, C(others), a pattern of packages that
+      are named like a driver and are none,
       C(gpu_settings), whether the boot unit has settings,
       C(old_repositories), local repositories of other drivers,
       and C(services) to stop while the driver is changed.
@@ -70,16 +73,23 @@ from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_holders imp
 from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_packages import (
     GLOBS,
     LOCAL_FOLDER,
+    OTHERS,
+    WHOLE,
     Family,
     all_spellings,
     family_of,
+    followers,
     matches,
+    members_of,
     number,
     offered,
     resolve,
     spelled,
     upstream,
 )
+
+# Packages that bring a repository: no repository has them.
+REPOSITORY = r"nvidia-driver-local-repo-|cuda-keyring$"
 
 
 def read_probe(lines: list[str]) -> dict[str, Any]:
@@ -91,8 +101,9 @@ def read_probe(lines: list[str]) -> dict[str, Any]:
     rows = [line.split("|") for line in values.get("dpkg", [])]
     return {
         "pci": values.get("pci", []),
-        "installed": {name: version for state, name, version in rows if state[1:2] == "i"},
-        "half": [name for state, name, _version in rows if state[1:2] in tuple("FHUW")],
+        "installed": {name: version for state, name, version in rows if state[1:2] in WHOLE},
+        "torn": {name: version for state, name, version in rows if state[1:2] in ("H", "U") and version},
+        "half": [name for state, name, _version in rows if state[1:2] in ("F", "H", "U")],
         "cut": [name for state, name, _version in rows if state[2:3] == "R" and not name.startswith("linux-")],
         "interrupted": "interrupted" in values,
         "holders": values.get("holder", []),
@@ -121,17 +132,6 @@ def headers(running: str, bootable: list[str]) -> list[str]:
         parts.pop(0)
     kernels = {running, max(bootable, key=lambda kernel: [int(n) for n in re.findall(r"\d+", kernel)], default=running)}
     return [f"linux-headers-{name}" for name in (*sorted(kernels), "-".join(parts))]
-
-
-def followers(
-    members: list[str], packages: dict[str, str], offers: dict[str, list[str]], installed: dict[str, str]
-) -> dict[str, str]:
-    """Installed members of the family that nobody named, at the version that it gets; those without one stay out."""
-    if not packages:
-        return {}
-    release = upstream(next(iter(packages.values())))
-    choices = {name: [installed[name], *offers.get(name, [])] for name in members}
-    return {name: v for name, versions in choices.items() for v in reversed(versions) if upstream(v) == release}
 
 
 def _wanted(family: Family, flavour: str, hardware: Hardware) -> tuple[list[str], list[str]]:
@@ -172,6 +172,7 @@ def _other_spellings(settings: dict[str, Any], host: dict[str, Any], wanted: lis
 
 def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[str, Any]:
     host = {**host, **read_probe(host["probe"])}
+    host["broken"] = bool(host["interrupted"] or host["cut"] or host["torn"])
     installed: dict[str, str] = host["installed"]
     branch = settings["version"].partition(".")[0]
     offers = offered(host["madison"] or [], settings["source"])
@@ -193,10 +194,8 @@ def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[s
     problems += lacking
     wanted += settings["extra_packages"]
     names = spelled(wanted, branch, known_names)
-    # Of whichever is there: one may have been cut off while it was unpacked, and the others still hold each other.
-    same = [name for name in names if name in installed and name not in family.independent]
-    here = upstream(installed[same[0]]) if same else ""
-    members = [name for name in installed if name not in names and here and upstream(installed[name]) == here]
+    others = [name for kind, those in family.modules.items() if kind != flavour for name in those]
+    members = members_of(family, names, all_spellings(others, branch), host)
     repository, brought = _repository(settings, host)
     resolved = (bool(offers) and brought) or all(
         name in installed and (name in family.independent or matches(installed[name], settings["version"]))
@@ -205,7 +204,7 @@ def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[s
     packages: dict[str, str] = {}
     if resolved and not problems:
         packages, problems = resolve(names, family.independent, offers, settings["version"], installed)
-        packages.update(followers(members, packages, offers, installed))
+        packages.update(followers(members, packages, host, settings["source"]))
         problems += _nvidia_refusals.before_changing(settings, host, packages)
     kernel_headers = headers(host["kernel"], host["bootable"]) if modules else []
     known = {line.split("|")[0].strip() for line in host["madison"] or []} | set(installed)
@@ -215,20 +214,35 @@ def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[s
     release = upstream(packages[names[0]]) if packages else ""
     if release and modules:
         problems += branch_problems(hardware, int(release.partition(".")[0]))
+    # What can be had is unpacked anew by apt, and what is of others is theirs.
+    everywhere = offered(host["madison"] or [])
+    cut = [name for name in host["cut"] if packages.get(name) not in everywhere.get(name, [])]
+    cut_first = [name for name in cut if re.match(REPOSITORY, name)]
+    cut = [name for name in cut if name in names or name in members]
+    # With one that it cannot bring, apt would not install NVIDIA's repository.
+    cut_first += cut if settings["source"] == "nvidia" and not resolved else []
+    change = any(installed.get(name) != version for name, version in packages.items())
+    lost = [name for name in cut if not change and upstream(host["torn"].get(name, "")) == release]
+    if lost:
+        problems.append(
+            f"{', '.join(lost)} was cut off while it was unpacked, and no repository here has it in {release}; set "
+            "nvidia_driver_version to one that they have"
+        )
     independent = {name: version for name, version in packages.items() if name in family.independent}
+    broken = [name for name in host["half"] if not re.match(OTHERS, name)]
     return {
         "problems": problems,
         "flavour": flavour,
         "candidates": list(
-            dict.fromkeys(names + members + kernel_headers + _other_spellings(settings, host, wanted, branch))
+            dict.fromkeys(names + list(members) + kernel_headers + _other_spellings(settings, host, wanted, branch))
         ),
         "packages": packages,
         "release": release,
         "resolved": resolved,
         "bring_repository": settings["source"] == "nvidia" and not brought,
         "local_folder": LOCAL_FOLDER,
-        "unhold": [name for name in members if packages and name not in packages],
-        "change": any(installed.get(name) != version for name, version in packages.items()),
+        "unhold": [name for name in members if packages and name in installed and name not in packages],
+        "change": change,
         "fabric": fabric,
         "nvlsm": modules and hardware.needs_nvlsm,
         "imex": modules and hardware.needs_imex,
@@ -239,8 +253,11 @@ def nvidia_driver_plan(settings: dict[str, Any], host: dict[str, Any]) -> dict[s
         "changed_since_start": host["changed"],
         "gpu_settings": host["gpu_settings"],
         "interrupted": host["interrupted"],
-        "cut": host["cut"],
-        "half": [name for name in host["half"] if packages and name not in packages and name not in host["cut"]],
+        "cut": cut,
+        "cut_first": cut_first,
+        "broken": host["broken"],
+        "half": [name for name in broken if packages and name not in packages and name not in host["cut"]],
+        "others": OTHERS,
         "old_repositories": [
             name for name in installed if name.startswith("nvidia-driver-local-repo-") and name != repository
         ],

@@ -57,6 +57,8 @@ _value:
 
 from typing import Any
 
+from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_packages import WHOLE
+
 
 def nvidia_driver_verdict(
     plan: dict[str, Any],
@@ -67,7 +69,9 @@ def nvidia_driver_verdict(
     predicted: bool = False,
 ) -> dict[str, list[str]]:
     """``wrong`` has what is not as it should be, ``skipped`` what could not be asked."""
-    installed = {name: version for _unused, name, version in (line.split("|") for line in present if line[1:2] == "i")}
+    installed = {
+        name: version for _unused, name, version in (line.split("|") for line in present if line[1:2] in WHOLE)
+    }
     missing = ""
     if not plan["resolved"]:
         missing = "apt does not know the driver's packages before their repository is there"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 # Repositories of NVIDIA and the one that source local makes, in lines of `apt-cache madison`.
 _NVIDIA_REPOSITORY = re.compile(
@@ -16,6 +17,10 @@ _NVIDIA_REPOSITORY = re.compile(
 LOCAL_FOLDER = "/var/lib/gpuops/nvidia-driver"
 # What may belong to a driver, as globs of apt_preferences; used with an exact version only.
 GLOBS = "*nvidia* cuda-drivers* libcuda1* libcudadebugger1* libnvcuvid1* libnvoptix1* libnvsdm* nvlsm"
+# What is named like a driver and is none.
+OTHERS = r"(lib)?nvidia-(container|cuda-(dev|doc|gdb|toolkit)|cudnn|docker|fs|gds|mig-)"
+# dpkg's states of packages that are whole: after a dpkg that was killed, some only wait for triggers.
+WHOLE = ("i", "W", "t")
 
 
 @dataclass
@@ -122,14 +127,14 @@ def family_of(source: str, distribution: str, offers: Iterable[str], branch: str
     return vendor if own else FAMILIES.get(("distribution", distribution))
 
 
-def offered(madison: list[str], source: str) -> dict[str, list[str]]:
-    """{package: versions, newest first} that the wanted source offers, from lines of `apt-cache madison`."""
+def offered(madison: list[str], source: str = "") -> dict[str, list[str]]:
+    """{package: versions, newest first} that the wanted source offers, or any, from lines of `apt-cache madison`."""
     found: dict[str, list[str]] = {}
     for line in madison:
         parts = [part.strip() for part in line.split("|")]
         if len(parts) != 3 or not parts[2].endswith(" Packages"):
             continue
-        if _owner(parts[2]) == source:
+        if source in ("", _owner(parts[2])):
             versions = found.setdefault(parts[0], [])
             if parts[1] not in versions:
                 versions.append(parts[1])
@@ -166,7 +171,49 @@ def resolve(
         have = "; ".join(f"{name} {', '.join(choices[name])}" for name in shared)
         wish = f"nvidia_driver_version is '{wanted}'" if wanted else "no version is common to the family"
         return {}, [f"{wish}, the repositories have {have}"]
-    release = upstream(fitting[0])
+    here = {upstream(installed[name]) for name in shared if name in installed}
+    release = next((number for number in map(upstream, fitting) if number in here), upstream(fitting[0]))
     chosen = {name: next(v for v in choices[name] if upstream(v) == release) for name in shared}
     chosen.update({name: choices[name][0] for name in packages if name in independent})
     return chosen, []
+
+
+def members_of(family: Family, names: list[str], unwanted: list[str], host: dict[str, Any]) -> dict[str, str]:
+    """What belongs to the family and nobody named, package to version: what has the number of the named packages.
+
+    Where an upgrade was interrupted, also what was cut off or only unpacked, and what has another driver's number.
+    """
+    there = {**host["torn"], **host["installed"]}
+    here = {upstream(there[name]) for name in names if name in there and name not in family.independent}
+    return {
+        name: version
+        for name, version in there.items()
+        if name not in names
+        and (name in host["installed"] or name not in unwanted)
+        and (
+            upstream(version) in here
+            or (
+                host["broken"]
+                and name not in family.independent
+                and re.fullmatch(r"\d{3}(\.\d+){1,2}", upstream(version))
+            )
+        )
+    }
+
+
+def followers(members: dict[str, str], packages: dict[str, str], host: dict[str, Any], source: str) -> dict[str, str]:
+    """Members of the family that nobody named, at the version that it gets; those without one stay out.
+
+    Other repositories serve, too, where the wanted source has some packages alone, as a folder of debs may.
+    """
+    if not packages:
+        return {}
+    release = upstream(next(iter(packages.values())))
+    own, everywhere = offered(host["madison"] or [], source), offered(host["madison"] or [])
+    choices = {
+        name: ([version] if name in host["installed"] or version in everywhere.get(name, []) else [])
+        + own.get(name, [])
+        + everywhere.get(name, [])
+        for name, version in members.items()
+    }
+    return {name: v for name, versions in choices.items() for v in reversed(versions) if upstream(v) == release}

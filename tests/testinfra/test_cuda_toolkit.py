@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 Host = Any
+PROJECT = Path(__file__).parents[2]
 RELEASES = ("13.0", "13.1")
 
 
@@ -73,3 +77,34 @@ def test_pins_are_in_place(n1: Host) -> None:
 
 def test_dpkg_has_finished_what_it_was_interrupted_in(n1: Host) -> None:
     assert n1.check_output("dpkg --audit; find /var/lib/dpkg/updates -name '[0-9]*'") == ""
+
+
+# A part of the second release is installed once more, and that is killed in the middle.
+KILLED = """
+set -e
+rm -rf /root/parts && dpkg-deb --extract /root/cuda-repo-debian12-13-1-local_*.deb /root/parts
+dpkg --force-hold --install /root/parts/var/cuda-repo-*/cuda-nvcc-13-1_*.deb >/dev/null & process=$!
+until find /usr/local/cuda-13.1 -name '*.dpkg-new' | grep -q .; do kill -0 $process || exit 1; done
+kill -KILL $process
+wait $process || rm -r /root/parts
+dpkg-query --show --showformat '${db:Status-Abbrev}' cuda-nvcc-13-1
+"""
+
+
+def test_a_part_whose_reinstallation_was_killed_is_brought_again(n1: Host) -> None:
+    assert n1.check_output(KILLED).endswith("R")
+    for changes in (True, False):
+        done = subprocess.run(
+            ["ansible-playbook", "-i", "inventories/lab", "molecule/cuda_toolkit/converge.yml"],
+            cwd=PROJECT,
+            env={**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_FORCE_COLOR": "0"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert ("changed=0 " in done.stdout) is not changes, done.stdout
+    for release in RELEASES:
+        test_nvcc_is_the_release_that_was_asked_for(n1, release)
+        test_every_package_of_a_release_is_held(n1, release)
+    test_nothing_of_the_repositories_is_left(n1)

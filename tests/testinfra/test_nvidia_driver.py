@@ -92,6 +92,15 @@ def test_debs_of_ones_own_are_what_is_installed(n2: Host) -> None:
     assert "libcuda1" in n2.check_output("apt-mark showhold").split()
 
 
+def test_one_run_ended_what_a_killed_dpkg_began(n2: Host) -> None:
+    """libcuda1 was cut off while it was unpacked, the rest of the family held, one of it waiting for triggers."""
+    assert len(family(n2)) >= 7
+    assert {state for state, _, _ in family(n2)} == {"hi "}, family(n2)
+    assert n2.run("apt-get check").rc == 0
+    assert n2.check_output("dpkg --audit") == ""
+    assert n2.check_output("find /usr/lib/x86_64-linux-gnu/nvidia -name '*.dpkg-new'") == ""
+
+
 def settings(n1: Host) -> list[list[str]]:
     lines = n1.check_output(f"nvidia-smi --query-gpu={QUERY} --format=csv,noheader,nounits").splitlines()
     return [[part.strip() for part in line.split(",")] for line in lines]

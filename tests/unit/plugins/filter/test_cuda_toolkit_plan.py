@@ -268,6 +268,27 @@ def test_what_was_cut_off_while_it_was_unpacked_is_named_and_not_taken_for_insta
     assert decided["bring"]
 
 
+def test_a_part_that_was_cut_off_after_all_was_complete_is_brought_again() -> None:
+    whole = ["hi |cuda-toolkit-13-0|13.0.2-1", "hi |cuda-cudart-13-0|13.0.96-1"]
+    assert plan(dpkg=whole)["current"]
+    decided = plan({"keep_local_repository": False}, dpkg=[*whole, "hHR|cuda-nvcc-13-0|13.0.88-1"])
+    assert (decided["current"], decided["cut"], decided["bring"]) == (False, ["cuda-nvcc-13-0"], True)
+    assert decided["held"] == ["cuda-toolkit-13-0", "cuda-cudart-13-0"]
+    assert plan(dpkg=[*whole, "iHR|cuda-nvcc-13-1|13.1.80-1"])["current"]
+
+
+def test_another_build_of_a_release_lets_go_of_what_the_first_one_held() -> None:
+    assert plan(dpkg=["hi |cuda-toolkit-13-0|13.0.2-1"])["held"] == []
+    older = ["hi |cuda-toolkit-13-0|13.0.1-1", "ht |libcublas-13-0|13.0.1-1", "hi |libcublas-13-1|13.1.0-1"]
+    others = ["ii |cuda-crt-13-0|13.0.1-1", "hn |libnpp-13-0|", "hHR|cuda-nvcc-13-0|13.0.1-1"]
+    assert plan(dpkg=older + others)["held"] == ["cuda-toolkit-13-0", "libcublas-13-0"]
+
+
+def test_what_is_not_cudas_is_not_removed_though_it_was_cut_off() -> None:
+    names = ["libcurl4", "libnl-3-200", "libcups2", "g++", "libnpp-12-4", "cuda-keyring"]
+    assert plan(dpkg=[f"iHR|{name}|1" for name in names])["cut"] == ["libnpp-12-4", "cuda-keyring"]
+
+
 def test_a_keyring_of_former_times_is_replaced_by_the_one_that_is_named() -> None:
     old = ["ii |cuda-keyring|1.0-1"]
     wish = {"source": "network", "network_keyring_checksum": CHECKSUM}

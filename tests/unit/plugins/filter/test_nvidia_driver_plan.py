@@ -138,8 +138,77 @@ def test_the_family_moves_along_when_one_of_it_was_cut_off_while_it_was_unpacked
     probe = [f"dpkg iHR|libcuda1|{OLD}", *installed(OLD, "libnvidia-ml1", "nvidia-smi", "nvidia-alternative")]
     offers = [*BOOKWORM, f"nvidia-alternative | {NEW} | {SECURITY}"]
     decided = plan({"kernel_modules": False, "version": "535.309.01"}, *probe, madison=offers)
-    assert decided["cut"] == ["libcuda1"]
+    assert decided["broken"]
     assert decided["packages"]["nvidia-alternative"] == NEW, "held at the old version, it would keep the others"
+
+
+@pytest.mark.parametrize("state", ["hi ", "ht ", "hW "])
+@pytest.mark.parametrize("cut", [["libcuda1"], ["libcuda1", "libnvidia-ml1", "nvidia-smi"]])
+def test_what_waits_for_triggers_is_installed_and_moves_along(state: str, cut: list[str]) -> None:
+    """As a dpkg that is killed leaves them; with all that is named cut off, only the rest tells what was there."""
+    whole = [name for name in ("libcuda1", "libnvidia-ml1", "nvidia-smi") if name not in cut]
+    probe = [f"dpkg hHR|{name}|{OLD}" for name in cut] + (installed(OLD, *whole) if whole else [])
+    wish = {"kernel_modules": False, "version": "535.309.01"}
+    decided = plan(wish, *probe, f"dpkg {state}|nvidia-alternative|{OLD}")
+    assert decided["unhold"] == ["nvidia-alternative"]
+    assert decided["half"] == decided["cut"] == []
+    offers = [*BOOKWORM, f"nvidia-alternative | {NEW} | {SECURITY}"]
+    decided = plan(wish, *probe, f"dpkg {state}|nvidia-alternative|{OLD}", madison=offers)
+    assert decided["packages"]["nvidia-alternative"] == NEW
+
+
+def test_a_member_that_was_cut_off_is_unpacked_anew_though_nobody_named_it() -> None:
+    wish = {"kernel_modules": False, "version": "535"}
+    probe = [*installed(NEW), f"dpkg hHR|nvidia-alternative|{NEW}"]
+    offers = [*BOOKWORM, f"nvidia-alternative | {NEW} | {SECURITY}"]
+    decided = plan(wish, *probe, madison=offers)
+    assert decided["change"]
+    assert decided["packages"]["nvidia-alternative"] == NEW
+    assert decided["cut"] == decided["half"] == []
+    (problem,) = plan(wish, *probe)["problems"]
+    assert (
+        "nvidia-alternative was cut off while it was unpacked, and no repository here has it in 535.309.01" in problem
+    )
+    gone = plan(wish, *installed(OLD)[1:], *probe[3:])
+    assert gone["cut"] == ["nvidia-alternative"], "apt refuses everything while it cannot be had"
+    assert not gone["problems"]
+
+
+def test_an_upgrade_that_was_interrupted_goes_on_with_the_whole_family() -> None:
+    """All that is named has the new version, and is not configured: only names tell of the rest."""
+    named = [f"dpkg iU |{name}|{NEW}" for name in ("libcuda1", "libnvidia-ml1", "nvidia-smi")]
+    rest = [f"dpkg iHR|libnvidia-ptxjitcompiler1|{OLD}", f"dpkg hi |nvidia-legacy-check|{OLD}"]
+    foreign = ["dpkg iHR|nvidia-container-toolkit|1.17.4-1", "dpkg iU |nvidia-open-kernel-dkms|535.309.01-1"]
+    offers = [*BOOKWORM, *(f"{name} | {NEW} | {SECURITY}" for name in ("libnvidia-ptxjitcompiler1",))]
+    wish = {"kernel_modules": False, "version": "535.309.01"}
+    asked = plan(wish, *named, *rest, *foreign, madison=None)["candidates"]
+    assert {"libnvidia-ptxjitcompiler1", "nvidia-legacy-check"} <= set(asked)
+    decided = plan(wish, *named, *rest, *foreign, madison=offers)
+    assert decided["packages"]["libnvidia-ptxjitcompiler1"] == NEW
+    assert decided["unhold"] == ["nvidia-legacy-check"]
+    assert decided["cut"] == [], "what is not the driver's is left to apt"
+    assert decided["half"] == ["nvidia-open-kernel-dkms"], "modules that nobody wants do not move along"
+
+
+@pytest.mark.parametrize("name", ["libcuda1", "nvidia-kernel-dkms"])
+def test_a_package_that_was_cut_off_comes_back_at_the_version_of_the_others(name: str) -> None:
+    there = [other for other in plan()["packages"] if other not in (name, "nvidia-persistenced", "nvidia-modprobe")]
+    decided = plan({}, *pci(H100), *installed(OLD, *there), f"dpkg iHR|{name}|{OLD}")
+    assert decided["release"] == "535.261.03", "a newer one in the archive is no reason to change the driver"
+    assert decided["packages"][name] == OLD
+    assert decided["change"]
+
+
+def test_members_come_from_the_archive_where_debs_of_ones_own_lack_them() -> None:
+    wish = {
+        **{"source": "local", "version": "535.309.01", "repository": "/srv/debs", "kernel_modules": False},
+        "repository_checksum": "sha256:" + "a" * 64,
+    }
+    own = [f"{name} | {NEW} | {LOCAL}" for name in ("libcuda1", "libnvidia-ml1", "nvidia-smi")]
+    probe = ["local_repository " + "a" * 64, *installed(OLD), *installed(OLD, "nvidia-alternative")]
+    decided = plan(wish, *probe, madison=[*own, f"nvidia-alternative | {NEW} | {SECURITY}"])
+    assert decided["packages"]["nvidia-alternative"] == NEW
+    assert not decided["unhold"]
 
 
 def test_without_the_repository_nothing_is_resolved_and_nothing_refused() -> None:
@@ -191,8 +260,9 @@ def test_what_cannot_work_is_refused(changed: dict[str, Any], probe: list[str], 
     assert words in " ".join(decided["problems"])
 
 
-def test_what_an_earlier_failure_left_is_named_unless_it_is_wanted() -> None:
+def test_what_an_earlier_failure_left_is_named_unless_it_is_wanted_or_of_others() -> None:
     left = ["dpkg iF |nvidia-open-kernel-dkms|535.261.03-1", f"dpkg iU |nvidia-smi|{NEW}", "interrupted dpkg"]
+    left += ["dpkg iF |nvidia-container-toolkit|1.17.4-1", "dpkg iU |libnvidia-container1|1.17.4-1"]
     decided = plan({}, *pci(H100), *left)
     assert decided["half"] == ["nvidia-open-kernel-dkms"]
     assert decided["interrupted"]
@@ -296,11 +366,15 @@ def test_nvidias_repository_of_another_version_is_not_the_one_asked_for() -> Non
     assert plan({**REPOSITORY, "version": "580"}, *probe, madison=offers)["resolved"], "the installed one satisfies it"
 
 
-def test_what_was_cut_off_while_it_was_unpacked_is_named() -> None:
-    decided = plan({}, *pci(H100), f"dpkg iHR|libcuda1|{NEW}", f"dpkg ii |nvidia-smi|{NEW}")
-    assert decided["cut"] == ["libcuda1"]
-    assert decided["change"]
-    assert decided["half"] == []
+def test_a_repository_that_was_cut_off_while_it_was_unpacked_is_removed() -> None:
+    name = "nvidia-driver-local-repo-debian12-580.95.05"
+    smi = f"dpkg iHR|nvidia-driver-cuda|{name[-9:]}-1"
+    decided = plan({**REPOSITORY, "version": "580"}, f"dpkg iHR|{name}|1.0-1", smi, madison=[])
+    assert decided["cut_first"] == [name, "nvidia-driver-cuda"]
+    assert not decided["resolved"]
+    decided = plan({"kernel_modules": False}, *installed(NEW), "dpkg iHR|cuda-keyring|1.1-1")
+    assert not decided["problems"]
+    assert not decided["change"], "it is not the driver's"
 
 
 def test_a_keyring_of_former_times_is_replaced_by_the_one_that_is_named() -> None:
@@ -387,6 +461,7 @@ PRESENT = [f"hi |{name}|{NEW}" for name in ("libcuda1", "libnvidia-ml1", "nvidia
     ("gpu", "present", "reboot", "wrong", "skipped"),
     [
         ({}, PRESENT, [], "", ""),
+        ({}, [*PRESENT[:2], f"ht |nvidia-smi|{NEW}"], [], "", ""),
         ({"driver": {"version": "535.309.06", "loaded": None}}, PRESENT, [], "nvidia-smi says 535.309.06", ""),
         ({"driver": {"version": "535.309.01", "loaded": "535.261.03"}}, PRESENT, [], "the module says 535.261.03", ""),
         ({"state": "no_answer", "reason": "exit 9"}, PRESENT, [], "8 GPUs are on the PCI bus", ""),
