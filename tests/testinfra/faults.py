@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ import yaml
 
 Host = Any
 PROJECT = Path(__file__).parents[2]
-LAB = os.environ.get("GPUOPS_LAB_NAME", "lab")
 GIVEN: dict[str, Any] = yaml.safe_load((PROJECT / "molecule/faults/converge.yml").read_text(encoding="utf-8"))[0][
     "vars"
 ]
@@ -195,6 +194,7 @@ def job(hosts: dict[str, Host]) -> Iterator[str]:
     hosts["ctl"].run(f"scancel {number}")
 
 
+@cache
 def inventory(host: str) -> str:
     command = ["ansible-inventory", "-i", "inventories/lab", "--host", host]
     return subprocess.run(command, cwd=PROJECT, check=True, capture_output=True, text=True).stdout

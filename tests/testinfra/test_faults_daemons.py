@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ pytestmark = pytest.mark.usefixtures("nothing_is_lost")
 
 Host = Any
 MAIN = "systemctl show --property MainPID --value slurmd"
+MEMORY = Path("/sys/fs/cgroup/memory")
 
 
 @contextlib.contextmanager
@@ -72,22 +75,33 @@ def test_a_daemon_of_the_controller_dies_and_stays_down(
     assert f"{job}|RUNNING" in ctl.check_output(f"sacct -nXP -j {job} -o jobid,state")
 
 
+def pid_here(host: Host, pid: str) -> int:
+    """A host's process as this machine numbers it."""
+    wanted = host.check_output("readlink /proc/1/ns/pid")
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.readlink(path / "ns/pid") == wanted and f"\t{pid}\nNSpgid" in (path / "status").read_text():
+                return int(path.name)
+    raise LookupError(pid)
+
+
 @contextlib.contextmanager
 def no_memory_for(host: Host, pid: str) -> Iterator[None]:
     """The kernel gives a process no page more, and kills it when it asks for one."""
-    group = "/sys/fs/cgroup/memory/gpuops-none"
-    host.check_output(f"mkdir {group}; echo 4096 > {group}/memory.limit_in_bytes; echo {pid} > {group}/cgroup.procs")
+    (group := MEMORY / "gpuops-none").mkdir()
     try:
+        (group / "memory.limit_in_bytes").write_text("4096")
+        (group / "cgroup.procs").write_text(str(pid_here(host, pid)))
         yield
-        assert "oom_kill 0" not in host.check_output(f"cat {group}/memory.oom_control")
+        assert "oom_kill 0" not in (group / "memory.oom_control").read_text()
     finally:
-        host.check_output(f"rmdir {group}")
+        group.rmdir()
 
 
 def test_slurmd_runs_out_of_memory(start: Start, heal: Start, n1: Host) -> None:
     """The one whose node has alice's job. systemd starts it again after five seconds; until then the run waits."""
-    if not n1.file("/sys/fs/cgroup/memory/cgroup.procs").exists:
-        pytest.skip("this machine has cgroup v2 alone; the limit is set through v1")
+    if not MEMORY.exists():
+        pytest.skip("this machine has no memory controller of cgroup v1, through which the limit is set")
     given: dict[str, Any] = {"roles": ("slurm",), "slurm_config_extra": {"MessageTimeout": 26}}
     before = n1.check_output(MAIN)
     run = start(**given)

@@ -117,7 +117,7 @@ def test_a_mirror_goes_wrong(start: Start, heal: Start, n2: Host, mirror: dict[s
     n2.check_output(f"rm -rf {folder}; cp /etc/hosts /run/hosts.named")
     for fault, words in {
         "other": "did not match",
-        "cut": "",
+        "cut": "Incomplete read",
         "error": "HTTP Error 500",
         "hang": "timed out",
         "nameless": "Name or service not known",
