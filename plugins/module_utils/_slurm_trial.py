@@ -36,16 +36,18 @@ def unfit(node: dict[str, Any]) -> bool:
 
 
 def standing(node: Optional[dict[str, Any]]) -> str:
-    """One of "idle", "busy", "held" (somebody's decision), "waiting" (not registered yet), "bad"."""
+    """One of "idle", "busy", "held" (somebody's decision), "waiting" (not registered yet, or silent), "bad"."""
     if node is None:
         return "bad"
     state = node["state"].lower()
     base = re.sub(r"[*~#!%$@+^-]+$", "", state)
-    if base in HELD or base in BUSY:
-        return "bad" if base in HELD and unfit(node) else "held" if base in HELD else "busy"
-    if state == "idle":
-        return "idle"
-    return "waiting"
+    if base in HELD:
+        return "bad" if unfit(node) else "held"
+    if state.endswith("*"):
+        return "waiting"
+    if base in BUSY:
+        return "busy"
+    return "idle" if state == "idle" else "waiting"
 
 
 def groups(names: list[str], nodes: dict[str, dict[str, Any]], gpus: dict[str, dict[str, int]]) -> list[dict[str, Any]]:

@@ -107,12 +107,15 @@ def registered(module: AnsibleModule, names: list[str], deadline: float) -> dict
         time.sleep(0.5)
 
 
+def leaving(nodes: dict[str, dict[str, Any]]) -> bool:
+    return any(node["state"].startswith("comp") for node in nodes.values())
+
+
 def settled(module: AnsibleModule, names: list[str], deadline: float) -> dict[str, dict[str, Any]]:
     """States once the last job has left the nodes, or at the deadline."""
     while True:
         nodes = registered(module, names, deadline)
-        leaving = any(node["state"].startswith("comp") for node in nodes.values())
-        if not leaving or time.monotonic() > deadline:
+        if not leaving(nodes) or time.monotonic() > deadline:
             return nodes
         time.sleep(0.5)
 
@@ -201,9 +204,10 @@ def main() -> None:
             job, not_asked, problems = run_job(module, group)
             if problems:
                 # A prolog that finds a node sick drains it: that is the node's state, and the others are asked again.
+                # A node that the job does not leave, as when its slurmd is gone, is none of these.
                 now = settled(module, group["nodes"], time.monotonic() + module.params["timeout"])
                 rest, held, bad = sort_out(group["nodes"], now)
-                if held and not bad:
+                if held and not bad and not leaving(now):
                     not_asked, problems = held, []
                     groups += trial.groups(rest, now, gpus)
             result["not_asked"] += not_asked

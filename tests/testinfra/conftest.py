@@ -15,6 +15,9 @@ from typing import Any
 import pytest
 import testinfra
 
+# Its asserts say what was compared, as those of the tests that load it.
+pytest.register_assert_rewrite("tests.testinfra.faults")
+
 Host = Any
 PROJECT = Path(__file__).parents[2]
 
