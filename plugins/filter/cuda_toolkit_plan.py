@@ -123,13 +123,21 @@ def _numbers(text: str) -> list[int]:
     return [int(part) for part in re.findall(r"\d+", text)]
 
 
-def _held(rows: list[list[str]]) -> list[str]:
-    return [name for state, name, _unused in rows if state[:1] == "h" and state[1:2] in WHOLE]
+def _cut(rows: list[list[str]]) -> tuple[list[str], set[str]]:
+    """Packages that were cut off while they were unpacked, and the releases of which they are parts."""
+    cut = [name for state, name, _unused in rows if state[2:3] == "R" and re.fullmatch(CUDA, name)]
+    parts = [re.match(r"(?!cuda-repo-).*-(\d+-\d+)($|-)", name) for name in cut]
+    return cut, {part[1] for part in parts if part}
 
 
-def _members(names: list[str], package: str, mm: str) -> list[str]:
-    """Those of them that belong to a release."""
-    return [name for name in names if name == package or re.fullmatch(f".*-{mm}|cuda-toolkit-{mm}-.*", name)]
+def _of(name: str, mm: str) -> bool:
+    """Whether a package belongs to a release."""
+    return bool(re.fullmatch(f".*-{mm}|cuda-toolkit-{mm}-.*", name))
+
+
+def _held(rows: list[list[str]], package: str, releases: set[str]) -> list[str]:
+    held = [name for state, name, _unused in rows if state[:1] == "h" and state[1:2] in WHOLE]
+    return [name for name in held if name == package or any(_of(name, mm) for mm in releases)]
 
 
 def _link_problems(link: dict[str, Any]) -> list[str]:
@@ -185,8 +193,8 @@ def cuda_toolkit_plan(
         problems.append(
             f"{package} {installed} is installed, newer than {wanted}; remove it first, or set cuda_toolkit_version"
         )
-    cut = [name for state, name, _unused in rows if state[2:3] == "R" and re.fullmatch(CUDA, name)]
-    current = bool(installed) and wanted in ("", installed) and not _members(cut, package, mm)
+    cut, torn = _cut(rows)
+    current = bool(installed) and wanted in ("", installed) and package not in cut and mm not in torn
     repository = f"cuda-repo-{distro}-{mm}-local" if local else ""
     number = f"{match[4]}-{match[5]}-1" if match else ""
     unpacked = local and present.get(repository) == number
@@ -217,7 +225,8 @@ def cuda_toolkit_plan(
         "installed": installed,
         "current": current,
         "cut": cut,
-        "held": _members([] if current else _held(rows), package, mm),
+        # Of another release, too: it goes with what was cut off of it, and comes again with its own run.
+        "held": _held(rows, "" if current else package, torn if current else {mm, *torn}),
         "compiler": "g++" in present,
         "prefix": prefix,
         "nvcc": f"{prefix}/bin/nvcc",

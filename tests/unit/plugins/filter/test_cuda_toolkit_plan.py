@@ -274,7 +274,10 @@ def test_a_part_that_was_cut_off_after_all_was_complete_is_brought_again() -> No
     decided = plan({"keep_local_repository": False}, dpkg=[*whole, "hHR|cuda-nvcc-13-0|13.0.88-1"])
     assert (decided["current"], decided["cut"], decided["bring"]) == (False, ["cuda-nvcc-13-0"], True)
     assert decided["held"] == ["cuda-toolkit-13-0", "cuda-cudart-13-0"]
-    assert plan(dpkg=[*whole, "iHR|cuda-nvcc-13-1|13.1.80-1"])["current"]
+    other = ["hi |cuda-toolkit-13-1|13.1.1-1", "hi |cuda-toolkit-13-1-config-common|13.1.80-1"]
+    decided = plan(dpkg=[*whole, *other, "iHR|cuda-nvcc-13-1|13.1.80-1"])
+    assert (decided["current"], decided["bring"]) == (True, False)
+    assert decided["held"] == ["cuda-toolkit-13-1", "cuda-toolkit-13-1-config-common"], "that release goes whole"
 
 
 def test_another_build_of_a_release_lets_go_of_what_the_first_one_held() -> None:
