@@ -9,6 +9,7 @@ Faults that other scenarios prove, and that are not repeated here:
 - two hosts with one address: test_preflight, test_everything_that_is_wrong_is_said_at_once
 - names that do not resolve before the run: test_preflight, test_names_that_do_not_resolve_are_named
 - apt's locks are held; dpkg was killed under a CUDA repository: molecule/cuda_toolkit, converge.yml and prepare.yml
+- dpkg was killed under the driver: molecule/nvidia_driver, prepare.yml
 - daemons were killed before the run: test_slurm_day_two, test_killed_daemons_lose_no_job
 - a full disk under slurmd: test_slurm_day_two, test_a_full_spool_disk_costs_the_node_and_not_the_job
 - a mirror's sums are not the ones named: molecule/nvidia_driver, prepare.yml
