@@ -18,6 +18,7 @@ report=() reasons=()
 need_tools() {
   local missing=() tool
   for tool in make gcc g++ ethtool git; do command -v "$tool" >/dev/null || missing+=("$tool"); done
+  command -v ps >/dev/null || missing+=(procps)
   [ ${#missing[@]} -gt 0 ] || return 0
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     printf '== Installing %s\n' "${missing[*]}"
