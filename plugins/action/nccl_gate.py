@@ -20,7 +20,7 @@ from ansible.utils.display import Display
 from ansible_collections.gpuops.cluster.plugins.filter.nccl_results import FilterModule
 from ansible_collections.gpuops.cluster.plugins.module_utils import (
     _gate_compare,
-    _gate_leaves,
+    _gate_leaf_switches,
     _gate_report,
     _gate_store,
 )
@@ -156,8 +156,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         """The leaf switch of each node from Slurm's topology, where nobody declared any."""
         if settings["launcher"] != "slurm" or len(nodes) < 3 or any(node.get("leaf") for node in nodes.values()):
             return
-        answer = self._low_level_execute_command(f"sh -c {shlex.quote(_gate_leaves.ASK)}")
-        known = _gate_leaves.known(answer.get("stdout", ""))
+        answer = self._low_level_execute_command(f"sh -c {shlex.quote(_gate_leaf_switches.ASK)}")
+        known = _gate_leaf_switches.known(answer.get("stdout", ""))
         for node in nodes.values():
             node["leaf"] = known.get(node["slurm_name"], "")
 

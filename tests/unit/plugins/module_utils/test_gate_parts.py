@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.gpuops.cluster.plugins.filter.nccl_results import FilterModule
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_judge as judging
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_launch as launching
-from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_leaves as leaves
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_leaf_switches as leaves
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_probe as probing
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_transport as transport
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_arch import compute_capability, gencode
