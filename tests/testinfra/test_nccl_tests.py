@@ -131,7 +131,7 @@ def test_the_control_node_is_killed_while_it_measures(
         finally:
             os.killpg(run.pid, signal.SIGKILL)
     assert {path: path.read_bytes() for path in tmp_path.glob("acceptance*")} == reports, "the last verdict still holds"
-    assert until(lambda: n1.check_output("squeue --noheader") == ""), "launches end at their own limit"
+    assert until(lambda: n1.check_output("squeue --noheader") == "", 300), "Slurm has its nodes back"
     fault_on_n2("")
     done = gate(tmp_path)
     assert done.returncode == 0, done.stdout
