@@ -20,7 +20,7 @@ from ansible.utils.display import Display
 from ansible_collections.gpuops.cluster.plugins.filter.nccl_results import FilterModule
 from ansible_collections.gpuops.cluster.plugins.module_utils import (
     _gate_compare,
-    _gate_leaves,
+    _gate_leaf_switches,
     _gate_report,
     _gate_store,
 )
@@ -55,6 +55,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     """Runs the gate's stages through the host that this task is delegated to."""
 
     _supports_check_mode = True
+    launcher: launching.Launcher | None = None  # of the run that is going on
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
@@ -81,6 +82,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             store.save_log,
             store.baseline(parts),
         )
+        self.launcher = gate.launcher
         if valid is not None and not gate.blocked_now():
             if settings["compare_to"]:
                 self._compare(_gate_compare.read(settings["compare_to"])[0], valid, settings["compare_to"])
@@ -156,8 +158,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         """The leaf switch of each node from Slurm's topology, where nobody declared any."""
         if settings["launcher"] != "slurm" or len(nodes) < 3 or any(node.get("leaf") for node in nodes.values()):
             return
-        answer = self._low_level_execute_command(f"sh -c {shlex.quote(_gate_leaves.ASK)}")
-        known = _gate_leaves.known(answer.get("stdout", ""))
+        answer = self._low_level_execute_command(f"sh -c {shlex.quote(_gate_leaf_switches.ASK)}")
+        known = _gate_leaf_switches.known(answer.get("stdout", ""))
         for node in nodes.values():
             node["leaf"] = known.get(node["slurm_name"], "")
 
@@ -199,6 +201,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         return [{**empty, "name": launch["name"]} for launch in launches]
 
     def _ask(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        if self.launcher and self.launcher.lease:
+            arguments["lease"] = self.launcher.lease
         answer: dict[str, Any] = self._execute_module(
             module_name="gpuops.cluster.nccl_launch", module_args=arguments, task_vars=self.task_vars
         )

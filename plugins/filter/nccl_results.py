@@ -75,10 +75,11 @@ _value:
 from typing import Any, Callable
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.gpuops.cluster.plugins.module_utils._nccl_log import parse_log
 
 
 def nccl_results(text: Any) -> list[dict[str, Any]]:
+    from ansible_collections.gpuops.cluster.plugins.module_utils._nccl_log import parse_log
+
     if not isinstance(text, str):
         raise AnsibleFilterError(f"nccl_results takes the text of a log, not {type(text).__name__}")
     return parse_log(text)

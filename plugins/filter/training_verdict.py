@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from typing import Any, Callable, Optional
 
-from ansible_collections.gpuops.cluster.plugins.module_utils import _training_judge, _training_verdict
+
+def training_unready(*arguments: Any) -> Any:
+    from ansible_collections.gpuops.cluster.plugins.module_utils import _training_verdict
+
+    return _training_verdict.unready(*arguments)
 
 
 def training_verdict(
@@ -18,6 +22,8 @@ def training_verdict(
     data_wait: float = 0.1,
     straggler: float = 1.15,
 ) -> dict[str, Any]:
+    from ansible_collections.gpuops.cluster.plugins.module_utils import _training_judge, _training_verdict
+
     if unready:
         return _training_verdict.blocked(unready)
     limits = _training_judge.Limits(float(efficiency), float(data_wait), float(straggler))
@@ -28,4 +34,4 @@ class FilterModule:
     """Filters documented beside this file."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
-        return {"training_unready": _training_verdict.unready, "training_verdict": training_verdict}
+        return {"training_unready": training_unready, "training_verdict": training_verdict}

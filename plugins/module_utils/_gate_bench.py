@@ -13,8 +13,8 @@ from typing import Any, Optional
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_judge as judging
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_launch as launching
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_model as model
+from ansible_collections.gpuops.cluster.plugins.module_utils._gate_below_nccl import TCP_SHARE
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_watch import Watch
-from ansible_collections.gpuops.cluster.plugins.module_utils._gate_wire import TCP_SHARE
 
 Outcome = dict[str, Any]
 Test = dict[str, Any]  # {label, names, collective, devices}

@@ -48,10 +48,27 @@ def with_devices(command: list[str], devices: Optional[Iterable[int]]) -> list[s
     return command if devices is None else ["env", f"CUDA_VISIBLE_DEVICES={','.join(map(str, devices))}", *command]
 
 
+LEASE = 120  # seconds without a word from the control node, after which it has gone
+
+# Stays behind on the launch host, says which file the control node has to renew, and gives the nodes back when nobody
+# does. A controller that does not answer is asked again.
+GUARD = """
+lease=$(mktemp -t gpuops-gate-XXXXXX) && echo "$lease" || exit
+setsid sh -c '
+  while sleep 5; do
+    jobs=$(squeue --noheader --format=%A) || continue
+    echo "$jobs" | grep -qx "$2" || break
+    [ $(($(date +%s) - $(stat -c %Y "$1"))) -gt "$3" ] && scancel "$2"
+  done
+  rm -f "$1"' guard "$lease" "$1" "$2" >/dev/null 2>&1 </dev/null &
+"""
+
+
 class Slurm:
     """One allocation holds all nodes for the whole gate; every launch is a step in it with its own time limit."""
 
     name = "slurm"
+    lease = ""  # file on the launch host that is renewed by every word from the control node
 
     def __init__(self, settings: dict[str, Any], nodes: list[dict[str, Any]]) -> None:
         self.settings, self.nodes = settings, nodes
@@ -88,6 +105,10 @@ class Slurm:
             return ""
         lines = [line for line in text.splitlines() if line.strip() and "Pending job allocation" not in line]
         return " / ".join(line.strip() for line in lines[-3:]) or "salloc gave no answer"
+
+    def guard(self) -> list[str]:
+        """What ends the allocation if the control node goes; it prints the `lease`."""
+        return ["sh", "-c", GUARD, "guard", self.job, str(LEASE)]
 
     def close(self) -> list[str]:
         return ["scancel", self.job]
@@ -135,6 +156,7 @@ class Mpirun:
     """Open MPI over ssh, for clusters without Slurm; also one node, where it needs no ssh."""
 
     name = "mpirun"
+    lease = ""
 
     def __init__(self, settings: dict[str, Any], nodes: list[dict[str, Any]]) -> None:
         self.settings, self.nodes = settings, nodes
@@ -144,6 +166,9 @@ class Mpirun:
 
     def opened(self, outcome: dict[str, Any]) -> str:
         return ""
+
+    def guard(self) -> list[str]:
+        return []
 
     def close(self) -> list[str]:
         return []

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Optional
 
-from ansible_collections.gpuops.cluster.plugins.module_utils._gate_leaves import (
+from ansible_collections.gpuops.cluster.plugins.module_utils._gate_leaf_switches import (
     Meeting,
     bad_between,
     bad_leaves,

@@ -62,6 +62,7 @@ def _allocate(gate: Any, names: list[str]) -> probing.Blocked:
         gate.say(f"preflight: waits up to {wait} s for {len(names)} free nodes")
         reason = gate.launcher.opened(gate.run_launches([plain("allocate", opening, wait + 30)])[0])
         if not reason:
+            gate.launcher.lease = gate.run_launches([plain("guard", gate.launcher.guard(), 60)])[0]["stdout"].strip()
             return []
         if "time limit" not in reason.lower():
             break

@@ -14,9 +14,9 @@ from typing import Any
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_preflight as preflight
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_probe as probing
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_transport as transport
+from ansible_collections.gpuops.cluster.plugins.module_utils._gate_below_nccl import Wire
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_bench import RETESTS, Bench
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_isolate import Isolate
-from ansible_collections.gpuops.cluster.plugins.module_utils._gate_wire import Wire
 
 
 class Gate(Bench):

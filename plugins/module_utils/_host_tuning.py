@@ -13,7 +13,7 @@ import struct
 from typing import Any
 
 from ansible_collections.gpuops.cluster.plugins.module_utils import _command
-from ansible_collections.gpuops.cluster.plugins.module_utils._host_ask import read, run
+from ansible_collections.gpuops.cluster.plugins.module_utils._host_questions import read, run
 
 TIME_DAEMONS = ("chrony", "systemd-timesyncd", "ntpsec", "ntp", "ntpd", "openntpd", "ptp4l")
 CAP_SYS_TIME = 25

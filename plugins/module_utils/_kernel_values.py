@@ -10,7 +10,7 @@ import os
 import re
 from typing import Any
 
-from ansible_collections.gpuops.cluster.plugins.module_utils._host_ask import read, tuned_profile
+from ansible_collections.gpuops.cluster.plugins.module_utils._host_questions import read, tuned_profile
 
 # In the order of systemd-sysctl: a file in an earlier directory hides one of the same name in a later one.
 SYSCTL_DIRS = ("/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d")

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Callable
 
-from . import _within
+from . import _time_limited
 from ._node_checks import CHECKS, PATH_CHECKS, Check, Finding, Settings
 
 # A job that runs is always let finish: drain means that no further one starts.
@@ -80,7 +80,7 @@ SECONDS = 20.0  # that a check may take, if the settings say nothing
 MOST = 200  # findings that are kept
 CHECK_OF_PATH = "{} {}"
 
-Stuck = dict[str, _within.Process]
+Stuck = dict[str, _time_limited.Process]
 
 
 def _findings(check: Check, settings: Settings) -> list[dict[str, str]]:
@@ -118,11 +118,13 @@ def examine(
     with a dead file server does not fill with processes.
     """
     works = _works(settings, checks)
-    hanging = {name: process for name, process in (stuck or {}).items() if name in works and _within.alive(process)}
+    hanging = {
+        name: process for name, process in (stuck or {}).items() if name in works and _time_limited.alive(process)
+    }
     findings = [
         _late(name, f"process {process[0]} has hung in it since an earlier run") for name, process in hanging.items()
     ]
-    outcomes = _within.together({name: work for name, work in works.items() if name not in hanging})
+    outcomes = _time_limited.together({name: work for name, work in works.items() if name not in hanging})
     for name, outcome in outcomes.items():
         findings += [Finding(**row) for row in outcome.value or []]
         if outcome.failure:

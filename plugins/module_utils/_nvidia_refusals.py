@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_disk_space import room_problems
 from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_holders import holders
 from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_packages import matches, number
-from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_room import room_problems
 from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_signing import signing_problems
 
 

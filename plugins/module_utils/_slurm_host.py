@@ -12,7 +12,7 @@ import pwd
 import re
 from typing import Any
 
-from ansible_collections.gpuops.cluster.plugins.module_utils._host_ask import read
+from ansible_collections.gpuops.cluster.plugins.module_utils._host_questions import read
 
 
 def cgroup() -> dict[str, Any]:

@@ -19,7 +19,7 @@ import time
 from typing import Any
 
 from ansible_collections.gpuops.cluster.plugins.module_utils import _sshd, _sshd_login
-from ansible_collections.gpuops.cluster.plugins.module_utils._host_ask import read
+from ansible_collections.gpuops.cluster.plugins.module_utils._host_questions import read
 from ansible_collections.gpuops.cluster.plugins.module_utils._ssh_certificate import blob, wrong
 from ansible_collections.gpuops.cluster.plugins.module_utils._sshd import AUTHORIZED, CA_FILE, DROPINS, ETC
 

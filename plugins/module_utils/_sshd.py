@@ -14,7 +14,7 @@ import tempfile
 import time
 
 from ansible_collections.gpuops.cluster.plugins.module_utils import _command
-from ansible_collections.gpuops.cluster.plugins.module_utils._host_ask import read
+from ansible_collections.gpuops.cluster.plugins.module_utils._host_questions import read
 
 ETC = "/etc/ssh"
 CONFIG = f"{ETC}/sshd_config"

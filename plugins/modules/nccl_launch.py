@@ -54,6 +54,9 @@ options:
   job:
     description: What an earlier call that did not wait to the end returned as RV(job); asks how far it is.
     type: path
+  lease:
+    description: A file whose time of change says when the caller was last heard of. It is renewed when it exists.
+    type: path
   keep:
     description: How many characters of each output are returned, from the end.
     type: int
@@ -106,6 +109,8 @@ outcomes:
     timed_out: {description: Whether it was stopped at its time limit., type: bool}
 """
 
+import contextlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +120,9 @@ from ansible_collections.gpuops.cluster.plugins.module_utils import _launch_roun
 
 def run(params: dict[str, Any]) -> dict[str, Any]:
     """A whole round, the beginning of one, or a look at one."""
+    if params["lease"]:
+        with contextlib.suppress(OSError):
+            os.utime(params["lease"])
     if params["job"]:
         folder = Path(params["job"])
         if not folder.name.startswith(rounds.PREFIX):
@@ -143,6 +151,7 @@ def main() -> None:
             "parallel": {"type": "int", "default": 64},
             "wait": {"type": "float", "default": 0},
             "job": {"type": "path"},
+            "lease": {"type": "path"},
             "keep": {"type": "int", "default": 2000000},
         },
         required_one_of=[("launches", "job")],

@@ -145,8 +145,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_conf as conf
+from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_config_test as config_test
 from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_daemon as daemon
-from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_scratch as scratch
 from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_state as states
 from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_topology as topology
 
@@ -189,7 +189,7 @@ def apply(module: AnsibleModule, program: str, version: str) -> dict[str, Any]:
         cgroup_changed = "cgroup.conf" in differing
         states.mark(old_state, state, keys=keys, cgroup_changed=cgroup_changed, version=version, now=int(time.time()))
     if differing:
-        words = scratch.complaint(program, files, "slurm")
+        words = config_test.complaint(program, files, "slurm")
         if words:
             raise states.Refused(f"slurmctld {version} refuses the new configuration, nothing was changed:\n{words}")
     files["nodes.json"] = json.dumps(state, indent=1) + "\n"

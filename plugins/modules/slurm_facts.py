@@ -115,7 +115,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_host as host
 from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_node as node_model
 from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_topology as network
-from ansible_collections.gpuops.cluster.plugins.module_utils._host_ask import read
+from ansible_collections.gpuops.cluster.plugins.module_utils._host_questions import read
 
 DAEMONS = ("slurmctld", "slurmdbd", "slurmd")
 UNITS = ("munge", "mariadb", *DAEMONS)

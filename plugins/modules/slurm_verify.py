@@ -78,7 +78,7 @@ import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_trial as trial
+from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_trial_job as trial
 
 # tail keeps the last line, which never ends.
 HOG = "head -c 256M /dev/zero | tail -n 1 >/dev/null && echo survived"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -13,6 +14,8 @@ from typing import Any
 
 import jsonschema
 import pytest
+
+from tests.testinfra.faults import until
 
 Host = Any
 PROJECT = Path(__file__).resolve().parents[2]
@@ -32,19 +35,15 @@ def read(folder: Path) -> dict[str, Any]:
     return found
 
 
-def gate(folder: Path, **variables: Any) -> subprocess.CompletedProcess[str]:
-    """Run the scenario's gate once more, measuring, with its report in `folder`."""
+def command(folder: Path, **variables: Any) -> list[str]:
+    """The scenario's gate once more, measuring, with its report in `folder`."""
     given = {"nccl_tests_always": True, "nccl_tests_launches": 1, "nccl_tests_report_dir": str(folder), **variables}
-    command = [
-        str(Path(sys.executable).with_name("ansible-playbook")),
-        "-i",
-        "inventories/lab",
-        "-e",
-        json.dumps(given),
-    ]
-    return subprocess.run(
-        [*command, "molecule/nccl_tests/converge.yml"], cwd=PROJECT, capture_output=True, text=True, check=False
-    )
+    program = str(Path(sys.executable).with_name("ansible-playbook"))
+    return [program, "-i", "inventories/lab", "-e", json.dumps(given), "molecule/nccl_tests/converge.yml"]
+
+
+def gate(folder: Path, **variables: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(folder, **variables), cwd=PROJECT, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
@@ -117,16 +116,31 @@ def test_a_hang_is_a_result(tmp_path: Path, fault_on_n2: Callable[[str], None], 
     assert n1.check_output("squeue --noheader") == "", "nothing is left in the queue"
 
 
+def test_the_control_node_is_killed_while_it_measures(
+    tmp_path: Path, fault_on_n2: Callable[[str], None], n1: Host, n2: Host
+) -> None:
+    assert gate(tmp_path).returncode == 0
+    reports = {path: path.read_bytes() for path in tmp_path.glob("acceptance*")}
+    assert len(reports) >= 4
+    fault_on_n2("hang")
+    with subprocess.Popen(
+        command(tmp_path, nccl_tests_timeout=60), cwd=PROJECT, stdout=subprocess.DEVNULL, start_new_session=True
+    ) as run:
+        try:
+            assert until(lambda: n2.run("pgrep all_reduce_perf").rc == 0)
+        finally:
+            os.killpg(run.pid, signal.SIGKILL)
+    assert {path: path.read_bytes() for path in tmp_path.glob("acceptance*")} == reports, "the last verdict still holds"
+    assert until(lambda: n1.check_output("squeue --noheader") == "", 300), "Slurm has its nodes back"
+    fault_on_n2("")
+    done = gate(tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert read(tmp_path)["verdict"] == "pass"
+
+
 def test_check_mode_shows_the_plan_and_writes_nothing(tmp_path: Path) -> None:
-    command = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "inventories/lab", "--check"]
-    given = json.dumps({"nccl_tests_always": True, "nccl_tests_report_dir": str(tmp_path / "reports")})
-    done = subprocess.run(
-        [*command, "-e", given, "molecule/nccl_tests/converge.yml"],
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = [*command(tmp_path / "reports"), "--check"]
+    done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert "plan: every node alone" in " ".join(done.stdout.split())
     assert not (tmp_path / "reports").exists()

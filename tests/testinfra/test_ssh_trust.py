@@ -308,3 +308,23 @@ def test_a_host_that_left_the_inventory_is_not_believed_with_consent(ctl: Host, 
     assert set(changed) == {"ctl", "n2"}, said
     assert "revoked" in ssh(ctl, "root", "n1").stderr
     assert "Permission denied" in ssh(n1, "root", "ctl").stderr
+
+
+def test_another_authority_takes_over_with_consent(n1: Host, n2: Host) -> None:
+    old = authority().joinpath("ca.pub").read_text(encoding="utf-8").split()[1]
+    # Alice's key with what the old authority has signed, as a thief of its key would have it.
+    n2.check_output(
+        "cp -p /etc/ssh/ssh_trust_key_alice /run/old; cp -p /etc/ssh/ssh_trust_key_alice-cert.pub /run/old-cert.pub"
+    )
+    assert ssh(n2, "alice", "ctl", options="-F /dev/null -i /run/old").rc == 0
+    authority().rename(authority().with_name("ssh_trust_ca.away"))
+    changed, said = play()
+    assert changed == dict.fromkeys(NODES, -1)
+    assert "ssh_trust_ca_replace" in said
+    changed, said = play("-e", json.dumps({"ssh_trust_ca_replace": True}))
+    assert all(count > 0 for count in changed.values()), said
+    for host, target in ((n1, "n2"), (n2, "n1"), (n2, "ctl")):
+        assert ssh(host, "alice", target).stdout.split() == ["alice", target]
+    assert "Permission denied" in ssh(n2, "alice", "ctl", options="-F /dev/null -i /run/old").stderr
+    assert n2.run("grep -rF %s /etc/ssh", old).rc == 1, "nobody believes the old one"
+    assert play()[0] == dict.fromkeys(NODES, 0)

@@ -193,7 +193,8 @@ def check_health(words: list[str]) -> list[str]:
 def check_units(words: list[str]) -> list[str]:
     """Roles name some units by a loop's item."""
     named = re.findall(r"dest: /etc/systemd/system/(.+)$", TASKS, flags=re.MULTILINE)
-    shapes = [re.sub(r"\\\{\\\{.*?\\\}\\\}", "[a-z]+", re.escape(name)) for name in named]
+    named += re.findall(r"'/etc/systemd/system/(.+?)'", TASKS)
+    shapes = [re.sub(r"\\\{\\\{.*?\\\}\\\}|%s", "[a-z]+", re.escape(name)) for name in named]
     ours = [word for word in words[2:] if word.startswith("gpuops-")]
     return [f"no role installs the unit {unit}" for unit in ours if not any(re.fullmatch(s, unit) for s in shapes)]
 

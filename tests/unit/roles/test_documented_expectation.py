@@ -10,7 +10,7 @@ import pytest
 import yaml
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_model as model
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_ring as ring
-from ansible_collections.gpuops.cluster.plugins.module_utils._gate_wire import TCP_SHARE
+from ansible_collections.gpuops.cluster.plugins.module_utils._gate_below_nccl import TCP_SHARE
 from ansible_collections.gpuops.cluster.tests.unit.support.documented import PROJECT, options
 
 PAGE = (PROJECT / "docs/expectation.md").read_text(encoding="utf-8")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from ansible_collections.gpuops.cluster.plugins.filter.nccl_results import FilterModule
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_judge as judging
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_launch as launching
-from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_leaves as leaves
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_leaf_switches as leaves
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_probe as probing
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_transport as transport
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_arch import compute_capability, gencode
@@ -156,6 +157,28 @@ def test_slurm_holds_all_nodes_and_starts_steps() -> None:
     assert slurm.close() == ["scancel", "42"]
     refused = slurm.opened({"rc": 1, "stdout": "", "stderr": "salloc: Pending job allocation 9\nsalloc: error: busy\n"})
     assert refused == "salloc: error: busy"
+
+
+def test_nodes_are_given_back_when_the_control_node_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guard itself, with a Slurm of two jobs: one control node is silent, the other job has ended."""
+    for name, text in (("squeue", "cat jobs"), ("scancel", 'echo "$1" >>cancelled; : >jobs')):
+        (tmp_path / name).write_text(f"#!/bin/sh\ncd {tmp_path} && {text}\n", encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "jobs").write_text("142\n42\n", encoding="utf-8")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    leases = []
+    for job, silence in (("42", "0"), ("4", "0"), ("142", "9999")):
+        slurm = launching.Slurm(settings(), NODES)
+        slurm.job = job
+        command = [*slurm.guard()[:-1], silence]
+        leases.append(Path(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()))
+        os.utime(leases[-1], (0, 0) if job == "42" else None)
+    deadline = time.monotonic() + 60
+    while any(lease.exists() for lease in leases) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not [lease for lease in leases if lease.exists()], "guards leave when their job has ended"
+    assert (tmp_path / "cancelled").read_text(encoding="utf-8") == "42\n"
 
 
 def test_mpirun_maps_ranks_and_passes_variables() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpuops.cluster.plugins.module_utils import _node_health as health
-from ansible_collections.gpuops.cluster.plugins.module_utils import _within
+from ansible_collections.gpuops.cluster.plugins.module_utils import _time_limited
 from ansible_collections.gpuops.cluster.plugins.module_utils._node_checks import CHECKS, GPU_STATES, Finding, Settings
 
 
@@ -147,7 +147,7 @@ def test_a_file_server_that_hangs_is_told_by_its_path_and_asked_once(bare: Setti
     """The process of the run before stands for one in uninterruptible sleep."""
     process = subprocess.Popen(["sleep", "60"])
     try:
-        stuck = {"mount /srv/data": (process.pid, _within.started_at(process.pid))}
+        stuck = {"mount /srv/data": (process.pid, _time_limited.started_at(process.pid))}
         findings, still = health.examine({**bare, "mounts": ["/srv/data", "/"]}, stuck)
     finally:
         process.kill()

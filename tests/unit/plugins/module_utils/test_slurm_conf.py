@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_conf as conf
-from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_scratch as scratch
+from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_config_test as config_test
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -154,7 +154,7 @@ def test_scratch_configuration_cannot_reach_the_cluster() -> None:
         "ClusterName=lab\nSlurmctldHost=ctl\nSlurmctldHost=other\nSlurmctldPort=6817\nSlurmdPort=6818\nStateSaveLocation=/var/lib/x\n"
         "AccountingStorageType=accounting_storage/slurmdbd\nHealthCheckProgram=/bin/x\nNodeName=n1\nWrongOption=1\n"
     )
-    options = conf.parse(scratch.scratch_text(text, "/tmp/s", 12345))
+    options = conf.parse(config_test.scratch_text(text, "/tmp/s", 12345))
     assert options["slurmctldport"] == "12345" and options["slurmdport"] == "1"
     assert options["statesavelocation"] == "/tmp/s" and options["accountingstoragetype"] == "accounting_storage/none"
     assert options["slurmctldhost"] == "ctl" and options["wrongoption"] == "1" and "healthcheckprogram" not in options
@@ -167,8 +167,8 @@ def test_what_a_daemon_says_before_it_dies_is_the_complaint(tmp_path: Any) -> No
     )
     program.chmod(0o755)
     user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
-    assert scratch.complaint(str(program), {"slurm.conf": "ClusterName=x\n"}, user) == "fatal: bad option Foo"
+    assert config_test.complaint(str(program), {"slurm.conf": "ClusterName=x\n"}, user) == "fatal: bad option Foo"
     program.write_text("#!/bin/sh\necho 'slurmctld: Running as primary controller'\nsleep 60\n")
     started = time.monotonic()
-    assert scratch.complaint(str(program), {"slurm.conf": "ClusterName=x\n"}, user) == ""
+    assert config_test.complaint(str(program), {"slurm.conf": "ClusterName=x\n"}, user) == ""
     assert time.monotonic() - started < 10

@@ -22,7 +22,7 @@ def spec(name: str, script: str, timeout: float = 60.0) -> dict[str, Any]:
 
 
 def call(**given: Any) -> dict[str, Any]:
-    usual = {"launches": None, "parallel": 8, "keep": 1000, "wait": 0.0, "job": None}
+    usual = {"launches": None, "parallel": 8, "keep": 1000, "wait": 0.0, "job": None, "lease": None}
     return nccl_launch.run({**usual, **given})
 
 
@@ -54,6 +54,19 @@ def test_a_round_in_the_background_tells_how_far_it_is(tmp_path: Path) -> None:
         ("slow", 0, "slow\n"),
     ]
     assert not Path(first["job"]).exists(), "nothing is left behind"
+
+
+def test_each_call_renews_the_lease(tmp_path: Path) -> None:
+    lease = tmp_path / "lease"
+    lease.touch()
+    os.utime(lease, (0, 0))
+    job = call(launches=[spec("a", "true")], wait=0.01, lease=str(lease))["job"]
+    assert lease.stat().st_mtime > 0
+    os.utime(lease, (0, 0))
+    call(job=job, wait=60.0, lease=str(lease))
+    assert lease.stat().st_mtime > 0
+    assert call(launches=[spec("a", "true")], lease=str(tmp_path / "gone"))["finished"]
+    assert not (tmp_path / "gone").exists()
 
 
 def test_a_quick_round_needs_one_call() -> None:

@@ -13,8 +13,8 @@ from typing import Any, Callable
 
 import jsonschema
 import pytest
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_below_nccl as wire
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_html, _gate_report
-from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_wire as wire
 from ansible_collections.gpuops.cluster.plugins.module_utils._gate_run import Gate
 from ansible_collections.gpuops.cluster.tests.unit.support.gate_cluster import SCHEMA, Cluster, node, settings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_trial as trial
+from ansible_collections.gpuops.cluster.plugins.module_utils import _slurm_trial_job as trial
 
 
 def test_a_node_in_two_partitions() -> None:
