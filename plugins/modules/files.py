@@ -111,27 +111,41 @@ def remove(module: AnsibleModule, path: str) -> dict[str, Any] | None:
     return {"before_header": path, "after_header": path, "before": {"state": "present"}, "after": {"state": "absent"}}
 
 
+def own(module: AnsibleModule, path: str, mode: str, diff: dict[str, Any]) -> bool:
+    """Owner, group and mode of what is there. True when one of them was not as wanted."""
+    owned = {"owner": module.params["owner"], "group": module.params["group"], "attributes": None, "mode": mode}
+    asked = module.load_file_common_arguments(owned, path=path)
+    return bool(module.set_fs_attributes_if_different(asked, False, diff))
+
+
+def make(module: AnsibleModule, path: str, mode: str) -> None:
+    """A directory and those above it that are missing, all with this mode: root's umask may keep others out."""
+    above = os.path.dirname(path)
+    if not os.path.isdir(above):
+        make(module, above, mode)
+    os.mkdir(path)
+    own(module, path, mode, {})
+
+
 def bring(module: AnsibleModule, wanted: dict[str, Any]) -> dict[str, Any] | None:
     """One file or directory as it is wanted. Returns the difference; None where nothing differed."""
     path, state = wanted["path"], wanted["state"]
     if state == "absent":
         return remove(module, path)
     diff: dict[str, Any] = {"before_header": path, "after_header": path, "before": "", "after": ""}
-    changed = False
+    changed, mode = False, wanted["mode"] or MODES[state]
     if state == "directory":
         changed = not os.path.isdir(path)
         if changed and not module.check_mode:
-            os.makedirs(path)
+            make(module, path, mode)
     else:
         diff["before"], diff["after"] = text(path) or "", wanted["content"]
         changed = text(path) != wanted["content"]
         if changed and not module.check_mode:
             write(module, path, wanted["content"])
     if os.path.exists(path):
-        owned = {"owner": module.params["owner"], "group": module.params["group"], "attributes": None}
-        asked = module.load_file_common_arguments({**owned, "mode": wanted["mode"] or MODES[state]}, path=path)
         rights: dict[str, Any] = {}
-        if module.set_fs_attributes_if_different(asked, False, rights):
+        if own(module, path, mode, rights):
             changed = True
             if diff["before"] == diff["after"]:
                 diff.update(before=rights.get("before", {}), after=rights.get("after", {}))

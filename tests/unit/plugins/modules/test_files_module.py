@@ -53,6 +53,16 @@ def test_all_of_a_list_are_written_once(tmp_path: Path, capsys: pytest.CaptureFi
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "b", "plain.conf", "run"]
 
 
+def test_root_s_umask_keeps_nobody_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, plain = tmp_path / "a/b", tmp_path / "a/b/plain"
+    before = os.umask(0o077)
+    try:
+        call(capsys, {"path": str(folder), "state": "directory"}, {"path": str(plain), "content": "x"})
+    finally:
+        os.umask(before)
+    assert (mode(folder.parent), mode(folder), mode(plain)) == (0o755, 0o755, 0o644)
+
+
 def test_only_what_differs_is_changed_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, two, three = (tmp_path / name for name in ("one", "two", "three"))
     wanted = [{"path": str(path), "content": "new\n"} for path in (one, two, three)]
