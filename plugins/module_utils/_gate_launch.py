@@ -110,6 +110,10 @@ class Slurm:
         """What ends the allocation if the control node goes; it prints the `lease`."""
         return ["sh", "-c", GUARD, "guard", self.job, str(LEASE)]
 
+    def held(self) -> list[str]:
+        """Lists the jobs, ours among them as long as it holds the nodes."""
+        return ["squeue", "--noheader", "--format=%A"]
+
     def close(self) -> list[str]:
         return ["scancel", self.job]
 
@@ -156,7 +160,7 @@ class Mpirun:
     """Open MPI over ssh, for clusters without Slurm; also one node, where it needs no ssh."""
 
     name = "mpirun"
-    lease = ""
+    job = lease = ""
 
     def __init__(self, settings: dict[str, Any], nodes: list[dict[str, Any]]) -> None:
         self.settings, self.nodes = settings, nodes
@@ -168,6 +172,9 @@ class Mpirun:
         return ""
 
     def guard(self) -> list[str]:
+        return []
+
+    def held(self) -> list[str]:
         return []
 
     def close(self) -> list[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_launch as launching
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_preflight as preflight
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_probe as probing
 from ansible_collections.gpuops.cluster.plugins.module_utils import _gate_transport as transport
@@ -104,6 +105,18 @@ class Gate(Bench):
         limits = self.limits("cluster", test["collective"], test["names"])
         return limits if len(test["names"]) == len(self.nodes) else {**limits, "baseline_gbps": None}
 
+    def _allocation_lost(self) -> probing.Blocked:
+        """Whether failures may be due to an allocation that ended too early: somebody's scancel, or its time limit."""
+        asking = self.launcher.held()
+        if not asking or not any(r["status"] == "fail" for stage in self.stages for r in stage["results"]):
+            return []
+        outcome = self.run_launches([preflight.plain("held", asking, 60)])[0]
+        if outcome["rc"] != 0 or self.launcher.job in outcome["stdout"].split():
+            return []
+        why = f"cancelled, out of time, or the control node was silent for {launching.LEASE} s"
+        text = f"Slurm job {self.launcher.job}, which held the nodes, ended before the gate did ({why})"
+        return [{"host": "", "check": "allocation", "reason": text}]
+
     def run(self) -> None:
         """All stages that are needed; afterwards `stages`, `blocked` and `culprits` say what was found.
 
@@ -127,6 +140,8 @@ class Gate(Bench):
                     search.between(failed, names)
             search.finish()
             self.counters.compare()
+            if lost := self._allocation_lost():
+                self.blocked, self.culprits = lost, []
         finally:
             closing = self.launcher.close()
             if closing and closing[-1]:

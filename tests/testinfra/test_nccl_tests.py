@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -136,6 +137,25 @@ def test_the_control_node_is_killed_while_it_measures(
     done = gate(tmp_path)
     assert done.returncode == 0, done.stdout
     assert read(tmp_path)["verdict"] == "pass"
+
+
+def test_a_cancelled_allocation_accuses_nobody(
+    tmp_path: Path, fault_on_n2: Callable[[str], None], n1: Host, n2: Host
+) -> None:
+    fault_on_n2("hang")
+    with subprocess.Popen(
+        command(tmp_path, nccl_tests_timeout=120), cwd=PROJECT, stdout=subprocess.DEVNULL, start_new_session=True
+    ) as run:
+        try:
+            assert until(lambda: n2.run("pgrep all_reduce_perf").rc == 0)
+            n1.check_output("squeue --noheader --format=%A | xargs scancel")
+            assert run.wait(600) != 0
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
+    found = read(tmp_path)
+    assert (found["verdict"], found["culprits"]) == ("blocked", [])
+    assert "ended before the gate did" in found["next_action"]
 
 
 def test_check_mode_shows_the_plan_and_writes_nothing(tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ class Action(nccl_gate.ActionModule):
         command = launch["command"]
         size = int(bytes_of(command[command.index("-e") + 1])) if "-e" in command else 1
         text = probe if "probe" in launch["name"] else log(2, self.rate, size)
+        text = "7\n" if command[0] == "squeue" else text
         if "drain" in launch["command"]:
             self.drains.append(launch["command"][-2:])
         errors = "salloc: Granted job allocation 7" if launch["command"][0] == "salloc" else ""

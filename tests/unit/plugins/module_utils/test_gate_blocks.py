@@ -105,3 +105,12 @@ def test_busy_nodes_block() -> None:
     report = gate(Cluster(salloc="Unable to allocate resources: Requested nodes are busy"))
     assert report["verdict"] == "blocked"
     assert "busy" in report["next_action"]
+
+
+def test_an_allocation_that_ended_too_early_accuses_nobody() -> None:
+    faults = {"n2": ("crash", None)}
+    assert [culprit["host"] for culprit in gate(Cluster(nodes=faults), 3)["culprits"]] == ["n2"]
+    report = gate(Cluster(nodes=faults, lost=True), 3)
+    assert (report["verdict"], report["culprits"]) == ("blocked", [])
+    assert "Slurm job 7, which held the nodes, ended before the gate did" in report["next_action"]
+    assert gate(Cluster(lost=True), 3)["verdict"] == "pass", "what was measured to the end counts"
