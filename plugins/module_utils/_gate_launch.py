@@ -51,12 +51,12 @@ def with_devices(command: list[str], devices: Optional[Iterable[int]]) -> list[s
 LEASE = 120  # seconds without a word from the control node, after which it has gone
 
 # Stays behind on the launch host, says which file the control node has to renew, and gives the nodes back when nobody
-# does. A controller that does not answer is asked again.
+# does. A controller that does not answer is asked again, and for no more than this user's jobs.
 GUARD = """
 lease=$(mktemp -t gpuops-gate-XXXXXX) && echo "$lease" || exit
 setsid sh -c '
-  while sleep 5; do
-    jobs=$(squeue --noheader --format=%A) || continue
+  while sleep 10; do
+    jobs=$(squeue --noheader --user="$(id -un)" --format=%A) || continue
     echo "$jobs" | grep -qx "$2" || break
     [ $(($(date +%s) - $(stat -c %Y "$1"))) -gt "$3" ] && scancel "$2"
   done
