@@ -16,7 +16,7 @@ import os
 import socket
 import sys
 import traceback
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -127,5 +127,16 @@ def main() -> int:
     return 0
 
 
+def end(code: int) -> NoReturn:
+    """End this process without Python's own clean-up.
+
+    Threads of Gloo outlive its groups while a model still knows them, and one that lets go of a tensor during that
+    clean-up aborts the process (pytorch/pytorch#179291), after all was well.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main())

@@ -112,6 +112,9 @@ def main() -> None:
                     torch.save({**state, "warmup": warmup.state_dict(), "epoch": epoch}, wanted.checkpoint + ".new")
                     os.replace(wanted.checkpoint + ".new", wanted.checkpoint)
     dist.destroy_process_group()
+    if not on_gpu:
+        # Threads of Gloo outlive its group while a model still knows it, and now and then abort Python as it ends.
+        os._exit(0)
 
 
 if __name__ == "__main__":
