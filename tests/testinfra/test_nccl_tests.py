@@ -117,6 +117,20 @@ def test_a_hang_is_a_result(tmp_path: Path, fault_on_n2: Callable[[str], None], 
     assert n1.check_output("squeue --noheader") == "", "nothing is left in the queue"
 
 
+@contextlib.contextmanager
+def measuring(folder: Path, node: Host, seconds: int) -> Iterator[subprocess.Popen[bytes]]:
+    """The gate, from when it measures on a node that hangs. At the end its control node is killed, if it still runs."""
+    with subprocess.Popen(
+        command(folder, nccl_tests_timeout=seconds), cwd=PROJECT, stdout=subprocess.DEVNULL, start_new_session=True
+    ) as run:
+        try:
+            assert until(lambda: node.run("pgrep all_reduce_perf").rc == 0)
+            yield run
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
+
+
 def test_the_control_node_is_killed_while_it_measures(
     tmp_path: Path, fault_on_n2: Callable[[str], None], n1: Host, n2: Host
 ) -> None:
@@ -124,13 +138,8 @@ def test_the_control_node_is_killed_while_it_measures(
     reports = {path: path.read_bytes() for path in tmp_path.glob("acceptance*")}
     assert len(reports) >= 4
     fault_on_n2("hang")
-    with subprocess.Popen(
-        command(tmp_path, nccl_tests_timeout=60), cwd=PROJECT, stdout=subprocess.DEVNULL, start_new_session=True
-    ) as run:
-        try:
-            assert until(lambda: n2.run("pgrep all_reduce_perf").rc == 0)
-        finally:
-            os.killpg(run.pid, signal.SIGKILL)
+    with measuring(tmp_path, n2, seconds=60):
+        pass
     assert {path: path.read_bytes() for path in tmp_path.glob("acceptance*")} == reports, "the last verdict still holds"
     assert until(lambda: n1.check_output("squeue --noheader") == "", 300), "Slurm has its nodes back"
     fault_on_n2("")
@@ -143,16 +152,9 @@ def test_a_cancelled_allocation_accuses_nobody(
     tmp_path: Path, fault_on_n2: Callable[[str], None], n1: Host, n2: Host
 ) -> None:
     fault_on_n2("hang")
-    with subprocess.Popen(
-        command(tmp_path, nccl_tests_timeout=120), cwd=PROJECT, stdout=subprocess.DEVNULL, start_new_session=True
-    ) as run:
-        try:
-            assert until(lambda: n2.run("pgrep all_reduce_perf").rc == 0)
-            n1.check_output("squeue --noheader --format=%A | xargs scancel")
-            assert run.wait(600) != 0
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(run.pid, signal.SIGKILL)
+    with measuring(tmp_path, n2, seconds=120) as run:
+        n1.check_output("squeue --noheader --format=%A | xargs scancel")
+        assert run.wait(600) != 0
     found = read(tmp_path)
     assert (found["verdict"], found["culprits"]) == ("blocked", [])
     assert "ended before the gate did" in found["next_action"]
