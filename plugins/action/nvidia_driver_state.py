@@ -40,15 +40,18 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         settings, gpu = given["settings"], given["gpu"]
         host = {key: given[key] for key in ("distribution", "kernel")}
         plan = _nvidia_plan.plan(settings, {**host, "probe": seen["probe"], "madison": seen["madison"]})
-        result.update(plan, changed=False)
+        result["changed"] = False
         if plan["problems"]:
-            result.update(failed=True, msg=f"{name}: {'; '.join(plan['problems'])}")
+            # Not all of the plan, which would be printed with it.
+            msg = f"{name}: {'; '.join(plan['problems'])}"
+            result.update(failed=True, msg=msg, release=plan.get("release", ""))
             return result
         seen["dpkg"] = [line.partition(" ")[2] for line in seen["probe"] if line.startswith("dpkg ")]
         differs = differences(settings, plan, seen, wanted, gpu)
         asked = seen["gpu_settings"]
         as_wanted = asked is not None and not differs
         result.update(
+            plan,
             differs=differs,
             files={entry["path"]: seen["files"][entry["path"]] for entry in files if entry.get("state") == "seen"},
             gpus_set=as_wanted,

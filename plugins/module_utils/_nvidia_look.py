@@ -15,8 +15,12 @@ from typing import Any
 from ansible_collections.gpuops.cluster.plugins.module_utils import _command, _gpu_settings, _package_index
 
 Run = Callable[..., tuple[int, str, str]]
-# The role makes the last one itself.
-UNITS = ("nvidia-persistenced", "nvidia-fabricmanager", "gpuops-gpu-settings")
+# Units and where they are, if they are; the role makes the last one itself.
+UNITS = {
+    "nvidia-persistenced": "/lib/systemd/system",
+    "nvidia-fabricmanager": "/lib/systemd/system",
+    "gpuops-gpu-settings": "/etc/systemd/system",
+}
 SMI_TIMEOUT = 300.0
 
 # One "word value" a line; the arguments are packages to ask dpkg for.
@@ -108,7 +112,7 @@ def units(run_command: Run) -> dict[str, dict[str, bool]]:
             "active": row.get("ActiveState") in ("active", "activating"),
         }
         for name, row in zip(UNITS, rows)
-        if any(os.path.exists(f"{folder}/system/{name}.service") for folder in ("/lib/systemd", "/etc/systemd"))
+        if os.path.exists(f"{UNITS[name]}/{name}.service")
     }
 
 

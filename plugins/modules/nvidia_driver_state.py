@@ -102,12 +102,13 @@ differs:
   type: list
   elements: str
   sample: [libcuda1 is not held]
-problems:
+release:
   description:
-    - The refusals, and besides them all values of P(gpuops.cluster.nvidia_driver_plan#filter), each under its own name.
+    - NVIDIA's number of the driver that is to be there. It is returned with refusals, too.
+    - All other values of P(gpuops.cluster.nvidia_driver_plan#filter) are there as well, each under its own name.
   returned: when the host could be looked at
-  type: list
-  elements: str
+  type: str
+  sample: 535.309.01
 files:
   description:
     - Mode and SHA256 of each of O(files) with the state V(seen), or mode and C(directory), or nothing where nothing is.
