@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the role nvidia_driver refuses, each with the value seen and the variable to set. Private to this collection.
 
-`settings` are the role's variables without their prefix, `host` is what was read from it, with what probe.sh said.
+`settings` are the role's variables without their prefix, `host` is what was read from it, with what the probe said.
 """
 
 from __future__ import annotations

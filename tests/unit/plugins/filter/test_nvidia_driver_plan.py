@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpuops.cluster.plugins.filter.apt_components import apt_components
-from ansible_collections.gpuops.cluster.plugins.filter.nvidia_driver_plan import headers, nvidia_driver_plan
+from ansible_collections.gpuops.cluster.plugins.filter.nvidia_driver_plan import nvidia_driver_plan
 from ansible_collections.gpuops.cluster.plugins.filter.nvidia_driver_verdict import nvidia_driver_verdict
+from ansible_collections.gpuops.cluster.plugins.module_utils._nvidia_plan import headers
 
 SECURITY = "http://mirror/debian-security bookworm-security/non-free amd64 Packages"
 MAIN = "http://mirror/debian bookworm/non-free amd64 Packages"
