@@ -6,8 +6,9 @@ import re
 from typing import Any
 
 import pytest
-from ansible_collections.gpuops.cluster.plugins.filter.cuda_toolkit_plan import DISTRIBUTIONS, cuda_toolkit_plan
+from ansible_collections.gpuops.cluster.plugins.filter.cuda_toolkit_plan import cuda_toolkit_plan
 from ansible_collections.gpuops.cluster.plugins.module_utils._cuda_file import FILE
+from ansible_collections.gpuops.cluster.plugins.module_utils._cuda_toolkit_plan import DISTRIBUTIONS
 
 CHECKSUM = "sha256:" + "a" * 64
 FILE_130 = "cuda-repo-debian12-13-0-local_13.0.2-580.95.05-1_amd64.deb"
