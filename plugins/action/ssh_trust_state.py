@@ -12,7 +12,6 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 OWN = ("users", "mode", "address")  # what the other nodes need to know of this one
-
 SAID = ("ansible_facts", "invocation", "warnings", "deprecations")  # by the first task, once
 
 
@@ -46,5 +45,5 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         if refuse is not None and not result.get("failed"):
             lines = refusal(arguments["name"], answer["problems"], refuse)
             if lines:
-                result.update(failed=True, msg=lines)
+                return {"failed": True, "msg": lines, "problems": answer["problems"]}
         return result

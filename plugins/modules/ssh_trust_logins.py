@@ -64,13 +64,8 @@ tried:
   description: How many logins were tried.
   returned: always
   type: int
-failures:
-  description: What did not work and had to, one sentence each.
-  returned: always
-  type: list
-  elements: str
 notes:
-  description: What else did not work.
+  description: What did not work and did not have to, one sentence each.
   returned: always
   type: list
   elements: str
@@ -97,8 +92,9 @@ def main() -> None:
         supports_check_mode=True,
     )
     answer = try_all(module.params["name"], module.params["users"], module.params["targets"])
-    if answer["failures"]:
-        module.fail_json(msg="\n".join(answer["failures"]), **answer)
+    failures = answer.pop("failures")
+    if failures:
+        module.fail_json(msg="\n".join(failures), **answer)
     module.exit_json(changed=False, **answer)
 
 
