@@ -24,6 +24,8 @@ from ansible_collections.gpuops.cluster.plugins.module_utils._ssh_certificate im
 from ansible_collections.gpuops.cluster.plugins.module_utils._sshd import AUTHORIZED, CA_FILE, DROPINS, ETC
 
 STAMP = f"{ETC}/ssh_trust_applied"
+KNOWN_HOSTS = f"{ETC}/ssh_known_hosts"
+MARKER = "# {} gpuops.cluster.ssh_trust"  # with BEGIN and END, as ansible.builtin.blockinfile writes it
 # Interfaces whose addresses come and go, or are alike on many hosts.
 PASSING = re.compile(r"^(lo|docker|podman|br-|veth|virbr|cni|flannel|cali|lxc|lxd|tailscale|wg)")
 
@@ -130,6 +132,28 @@ def stale(request: dict[str, Any], wanted: list[dict[str, Any]]) -> list[str]:
     return sorted((set(glob.glob(f"{ETC}/ssh_trust_key_*")) - kept) | lists | folder, reverse=True)
 
 
+def block(text: str) -> str:
+    """What stands between our markers; empty where one of them is missing."""
+    lines = text.splitlines()
+    begin, end = (
+        max((number for number, line in enumerate(lines) if line == MARKER.format(word)), default=-1)
+        for word in ("BEGIN", "END")
+    )
+    return "".join(f"{line}\n" for line in lines[begin + 1 : end]) if 0 <= begin < end else ""
+
+
+def fingerprint(path: str) -> str:
+    """Owner, mode and checksum of a file that we write, or of our part of it; empty where there is none."""
+    try:
+        with open(path, "rb") as file:
+            data, about = file.read(), os.fstat(file.fileno())
+    except OSError:
+        return ""
+    if path == KNOWN_HOSTS:
+        data = block(data.decode("utf-8", "replace")).encode()
+    return f"{about.st_uid}:{about.st_gid} {about.st_mode & 0o7777:04o} {hashlib.sha256(data).hexdigest()}"
+
+
 def set_up(request: dict[str, Any], have: dict[str, list[str]]) -> bool:
     """Whether sshd's files say what they should."""
     if _sshd.HOST_CERTIFICATE not in have.get("hostcertificate", []) or not read(_sshd.HOST_CERTIFICATE):
@@ -186,7 +210,7 @@ def look(request: dict[str, Any]) -> dict[str, Any]:
         else sorted(u for u, text in lists.items() if text != request["shared"][u]),
         "authorized_files": [] if by_certificate else _sshd.authorized_files(address),
         "stale": stale(request, wanted),
-        "in_effect": now and not work and not missing and request["authority"] in read(f"{ETC}/ssh_known_hosts"),
+        "in_effect": now and not work and not missing and request["authority"] in read(KNOWN_HOSTS),
         "digest": digest,
         "reload": reload,
         "active": active,
@@ -195,4 +219,5 @@ def look(request: dict[str, Any]) -> dict[str, Any]:
         "host_key": key,
         "host_key_path": path,
         "include": {name: _sshd.includes(read(f"{ETC}/{name}"), dropin) for name, dropin in DROPINS.items()},
+        "files": {path: fingerprint(path) for path in (CA_FILE, _sshd.REVOKED, *DROPINS.values(), KNOWN_HOSTS)},
     }

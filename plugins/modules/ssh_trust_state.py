@@ -72,6 +72,22 @@ options:
     description: Whether Ansible reaches this node by the sshd in question.
     type: bool
     default: true
+  seen:
+    description:
+      - An earlier answer. Given again, without a new look, if all options but this one and O(refuse) were the same.
+      - For a first look at all nodes, whose answers may change the question, and a second one where they did.
+    type: dict
+    default: {}
+  refuse:
+    description:
+      - What else stands in the way, one sentence each.
+      - If this list is given, empty or not, the task fails with the RV(problems) and what is in it, one a line.
+    type: list
+    elements: str
+attributes:
+  action:
+    description: Runs on the node, and on the control node, which knows what was asked before.
+    support: full
 extends_documentation_fragment:
   - gpuops.cluster.look
 author:
@@ -79,13 +95,12 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Say who could not log in
+- name: Stop if somebody could not log in
   gpuops.cluster.ssh_trust_state:
     name: "{{ inventory_hostname }}"
     address: "{{ ansible_host }}"
     everyone: [root, alice]
-  register: state
-  failed_when: state.problems | length > 0
+    refuse: []
 """
 
 RETURN = r"""
@@ -165,6 +180,22 @@ include:
   description: Whether C(sshd_config) and C(ssh_config) read drop-ins before their first block.
   returned: when sshd answered
   type: dict
+files:
+  description:
+    - Of each file that the role writes the numbers of owner and group, the mode and the SHA-256 of its text. Of
+      C(/etc/ssh/ssh_known_hosts) the text of the role's block. Empty where there is none.
+  returned: when sshd answered
+  type: dict
+  sample:
+    /etc/ssh/ssh_trust_ca.pub: 0:0 0644 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+own:
+  description: The options that other nodes need to know of this one, O(users), O(mode) and O(address).
+  returned: success
+  type: dict
+question:
+  description: Checksum of the options.
+  returned: success
+  type: str
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -187,6 +218,8 @@ def main() -> None:
             "revoked": {"type": "list", "elements": "str", "default": []},
             "revoked_keys": {"type": "list", "elements": "str", "default": [], "no_log": False},
             "over_ssh": {"type": "bool", "default": True},
+            "seen": {"type": "dict", "default": {}},
+            "refuse": {"type": "list", "elements": "str"},
         },
         supports_check_mode=True,
     )

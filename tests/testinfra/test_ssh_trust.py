@@ -181,6 +181,34 @@ def test_what_is_no_longer_right_is_signed_anew(n1: Host, n2: Host) -> None:
     assert ssh(n2, "root", "n1").rc == 0
 
 
+def test_a_private_key_that_is_gone_or_open_to_others_is_put_right(n2: Host) -> None:
+    """Beside certificates that are still right."""
+    n2.check_output("rm /etc/ssh/ssh_trust_key_root && chmod 644 /etc/ssh/ssh_trust_key_alice")
+    changed, said = play("--limit", "n2")
+    assert changed["n2"] > 0, said
+    assert [ssh(n2, user, "n1").rc for user in ("root", "alice")] == [0, 0]
+    assert play("--limit", "n2")[0] == {"n2": 0}
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        "sed -i '/gpuops.cluster.ssh_trust/,/gpuops.cluster.ssh_trust/s/^@cert-authority [*]/@cert-authority x/' "
+        "/etc/ssh/ssh_known_hosts",
+        "chmod 600 /etc/ssh/ssh_trust_revoked.krl",
+        "echo 'Compression yes' >>/etc/ssh/ssh_config.d/05-ssh-trust.conf",
+    ],
+)
+def test_what_somebody_did_to_our_files_is_undone(n2: Host, spoil: str) -> None:
+    show = "cd /etc/ssh && stat -c '%n %a %U' *known_hosts *.krl *.d/05-* && sha256sum *known_hosts *.krl *.d/05-*"
+    before = n2.check_output(show)
+    n2.check_output(spoil)
+    assert n2.check_output(show) != before
+    changed, said = play("--limit", "n2")
+    assert changed == {"n2": 1}, said
+    assert n2.check_output(show) == before
+
+
 def test_a_host_certificate_that_has_expired_is_not_believed_until_the_next_run(n1: Host, n2: Host) -> None:
     issued = authority() / "issued/n2"
     listed = subprocess.check_output(["ssh-keygen", "-Lf", str(issued / "host-cert.pub")], text=True)

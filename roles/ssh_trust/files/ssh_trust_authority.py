@@ -7,9 +7,12 @@ Argument: what to do. Standard input: a JSON object {ca_dir, passphrase} and mor
 `create`  makes the key, and the plain key pairs of {users}.
 `sign`    {host, valid_days, requests: [{name, type, identity, principals, public_key}]} -> {certificates: {name: line}}
 `pairs`   {users} -> {private: {user: text}, public: {user: line}}, to be put on a node.
-`revoke`  {patterns, inventory, revoke_removed, check} -> {changed: [identity], removed: [host]}. Patterns are of
-          hosts and of user@host; `removed` are hosts with a certificate that are not in the inventory. With `check`
-          only the answer.
+`keep`    {known_hosts, patterns, inventory, revoke_removed, check}
+          -> {known_hosts, changed: [identity], removed: [host], krl}. Writes the line `known_hosts`, for ssh on the
+          control node, unless it is empty, and says whether that was a change. Revokes keys by patterns, of hosts and
+          of user@host; `removed` are hosts with a certificate that are not in the inventory, `krl` is the SHA-256 of
+          the list of revoked keys. With `check` only the answer.
+`ring`    {inventory} -> [host], those of the inventory, in its order, that have a certificate.
 
 CA_DIR/issued/HOST/ keeps what was signed last, and in `keys` all keys that were ever signed there, by identity;
 CA_DIR/users/ the plain pairs, encrypted like the authority's key, and in `keys` all that there ever were;
@@ -21,6 +24,7 @@ of community.crypto sign nothing with an encrypted key, and make one only where 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
@@ -155,6 +159,25 @@ def sign_all(job: dict[str, Any]) -> dict[str, Any]:
     return {"certificates": {request["name"]: sign(job, request, folder) for request in job["requests"]}}
 
 
+def believe(folder: Path, line: str, check: bool) -> bool:
+    """Let ssh on the control node know the hosts. True when the file was not as it should be."""
+    path = folder / "known_hosts"
+    if not line or (lines(path) == [line] and path.stat().st_mode & 0o777 == 0o644):
+        return False
+    if not check:
+        new = path.with_name("known_hosts.new")
+        new.write_text(line + "\n", encoding="utf-8")
+        new.chmod(0o644)
+        new.replace(path)
+    return True
+
+
+def ring(job: dict[str, Any]) -> list[str]:
+    """Hosts to try: what is certified, in the order of the inventory."""
+    issued = Path(job["ca_dir"]) / "issued"
+    return [name for name in job["inventory"] if (issued / name / "host-cert.pub").is_file()]
+
+
 def removed(folder: Path, inventory: list[str]) -> list[str]:
     """Hosts that have a certificate but are in the inventory no longer."""
     certified = sorted(path.parent.name for path in folder.glob("issued/*/host-cert.pub"))
@@ -184,9 +207,18 @@ def revoke(job: dict[str, Any]) -> dict[str, Any]:
     return {"changed": [line.split()[2] for line in added], "removed": [host for host in gone if host not in patterns]}
 
 
+def keep(job: dict[str, Any]) -> dict[str, Any]:
+    """What the control node and the nodes read of this folder, as it should be."""
+    folder = Path(job["ca_dir"])
+    known = believe(folder, job["known_hosts"], job["check"])
+    revoked, krl = revoke(job), folder / "revoked.krl"
+    digest = hashlib.sha256(krl.read_bytes()).hexdigest() if krl.exists() else ""
+    return {**revoked, "known_hosts": known, "krl": digest}
+
+
 if __name__ == "__main__":
     task = json.load(sys.stdin)
     if sys.argv[1] == "create":
         create(task)
     else:
-        print(json.dumps({"sign": sign_all, "pairs": pairs, "revoke": revoke}[sys.argv[1]](task)))
+        print(json.dumps({"sign": sign_all, "pairs": pairs, "keep": keep, "ring": ring}[sys.argv[1]](task)))

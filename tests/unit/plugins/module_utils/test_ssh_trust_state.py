@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import subprocess
 import time
 from pathlib import Path
@@ -230,3 +231,38 @@ def test_a_configuration_without_our_drop_in(tmp_path: Path) -> None:
         "Match User git",
         f"Include {tmp_path}/50-theirs.conf",
     ]
+
+
+BLOCK = "# BEGIN gpuops.cluster.ssh_trust\n{}# END gpuops.cluster.ssh_trust\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", ""),
+        (BLOCK.format("a\n"), "a\n"),
+        ("before\n" + BLOCK.format("a\nb\n") + "after\n", "a\nb\n"),
+        (BLOCK.format("")[:-1], ""),
+        (BLOCK.format("a\n").replace("# END", "# end"), ""),
+        (BLOCK.format("a\n").replace("# BEGIN", "# begin"), ""),
+        ("# END gpuops.cluster.ssh_trust\n# BEGIN gpuops.cluster.ssh_trust\na\n", ""),
+        (BLOCK.format("a\n").replace("ssh_trust", "other"), ""),
+    ],
+)
+def test_our_part_of_a_file(text: str, found: str) -> None:
+    assert _ssh_trust.block(text) == found
+
+
+def test_another_text_mode_or_owner_is_another_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    assert _ssh_trust.fingerprint(str(path)) == ""
+    path.write_bytes(b"\x00\xff")
+    path.chmod(0o644)
+    owner, mode, digest = _ssh_trust.fingerprint(str(path)).split()
+    assert (owner, mode) == (f"{path.stat().st_uid}:{path.stat().st_gid}", "0644")
+    assert digest == hashlib.sha256(b"\x00\xff").hexdigest()
+    path.chmod(0o4600)
+    assert _ssh_trust.fingerprint(str(path)) == f"{owner} 4600 {digest}"
+    monkeypatch.setattr(_ssh_trust, "KNOWN_HOSTS", str(path))
+    path.write_text("theirs\n" + BLOCK.format("ours\n"))
+    assert _ssh_trust.fingerprint(str(path)).split()[2] == hashlib.sha256(b"ours\n").hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -74,8 +75,14 @@ def revoked(folder: Path, public_key: str, tmp_path: Path) -> bool:
     return subprocess.run(asked, capture_output=True, check=False).returncode != 0
 
 
+def keep(folder: Path, **job: Any) -> dict[str, Any]:
+    done = call("keep", folder, **{"known_hosts": "", "patterns": [], "check": False, **job})
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
 def revoke(folder: Path, *patterns: str, check: bool = False) -> list[str]:
-    changed: list[str] = json.loads(call("revoke", folder, patterns=patterns, check=check).stdout)["changed"]
+    changed: list[str] = keep(folder, patterns=patterns, check=check)["changed"]
     return changed
 
 
@@ -114,12 +121,57 @@ def test_a_host_that_left_the_inventory_is_named_and_revoked_with_consent(tmp_pa
     call("create", folder)
     for host in ("n1", "n2"):
         call("sign", folder, host=host, requests=[request(tmp_path, host)])
-    job: dict[str, Any] = {"patterns": [], "check": False, "inventory": ["n1"]}
-    assert json.loads(call("revoke", folder, **job).stdout) == {"changed": [], "removed": ["n2"]}
-    consent = {**job, "revoke_removed": True}
-    assert json.loads(call("revoke", folder, **consent).stdout) == {"changed": ["n2"], "removed": []}
-    assert json.loads(call("revoke", folder, **consent).stdout) == {"changed": [], "removed": []}
-    assert json.loads(call("revoke", folder, **{**consent, "inventory": []}).stdout) == {"changed": [], "removed": []}
+
+    def said(**job: Any) -> tuple[list[str], list[str]]:
+        answer = keep(folder, **{"inventory": ["n1"], **job})
+        return answer["changed"], answer["removed"]
+
+    assert said() == ([], ["n2"])
+    assert said(revoke_removed=True) == (["n2"], [])
+    assert said(revoke_removed=True) == ([], [])
+    assert said(revoke_removed=True, inventory=[]) == ([], [])
+
+
+def test_the_checksum_is_that_of_the_list_which_the_nodes_get(tmp_path: Path) -> None:
+    folder = tmp_path / "ca"
+    call("create", folder)
+    assert keep(folder, check=True)["krl"] == ""
+    call("sign", folder, host="n1", requests=[request(tmp_path, "n1")])
+    first = keep(folder)["krl"]
+    assert first == hashlib.sha256((folder / "revoked.krl").read_bytes()).hexdigest()
+    assert keep(folder)["krl"] == first, "written only when a key is added"
+    assert keep(folder, patterns=["n1"])["krl"] not in ("", first)
+
+
+def test_what_ssh_on_the_control_node_knows_is_kept(tmp_path: Path) -> None:
+    folder, line = tmp_path / "ca", "@cert-authority * ssh-ed25519 AAAA authority"
+    call("create", folder)
+    known = folder / "known_hosts"
+    assert keep(folder)["known_hosts"] is False and not known.exists(), "no authority yet"
+    assert keep(folder, known_hosts=line, check=True)["known_hosts"] is True and not known.exists()
+    assert keep(folder, known_hosts=line)["known_hosts"] is True
+    assert known.read_text() == f"{line}\n" and known.stat().st_mode & 0o777 == 0o644
+    assert keep(folder, known_hosts=line)["known_hosts"] is False
+    for spoil in (lambda: known.write_text("n1 ssh-rsa AAAA\n"), lambda: known.chmod(0o600), known.unlink):
+        spoil()
+        assert keep(folder, known_hosts=line)["known_hosts"] is True
+        assert known.read_text() == f"{line}\n" and known.stat().st_mode & 0o777 == 0o644
+
+
+def test_hosts_to_try_are_those_with_a_certificate_in_the_order_of_the_inventory(tmp_path: Path) -> None:
+    folder, inventory = tmp_path / "ca", ["n2", "n3", "n1", "n10"]
+
+    def ring() -> list[str]:
+        found: list[str] = json.loads(call("ring", folder, inventory=inventory).stdout)
+        return found
+
+    assert ring() == []
+    call("create", folder)
+    for host in ("gone", "n1", "n2", "n10"):
+        call("sign", folder, host=host, requests=[request(tmp_path, host)])
+    assert ring() == ["n2", "n1", "n10"]
+    keep(folder, patterns=["n1"])
+    assert ring() == ["n2", "n10"], "nobody tries a host that is revoked"
 
 
 @pytest.mark.parametrize("passphrase", ["", "words with spaces and ' quotes"])

@@ -1,20 +1,17 @@
-# Copyright: (c) 2026, the gpuops.cluster contributors
+# Copyright (c) The gpuops.cluster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Log in from this node to others as each trusted user, without a prompt and with verified host keys.
+"""Logins from this node to others as each trusted user, without a prompt and with verified host keys.
 
-Argument: a JSON object {name, users, targets: [{name, address, port, required}]}.
-Prints one line of JSON: {tried, failures, notes}. Where a target is not `required` (not in this run) it is a note.
+Private to this collection.
 """
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import socket
 import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -45,6 +42,7 @@ def try_login(user: str, target: dict[str, Any]) -> dict[str, Any] | None:
     argv += ["-p", str(target["port"]), "-l", user, where, "true"]
     deadline = time.monotonic() + PATIENCE
     while True:
+        # No AnsibleModule is in these threads. pylint: disable-next=ansible-bad-function
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd="/")
         if done.returncode == 0:
             return None
@@ -56,18 +54,14 @@ def try_login(user: str, target: dict[str, Any]) -> dict[str, Any] | None:
     return {"user": user, "target": target, "where": where, "said": said}
 
 
-def main() -> None:
-    request = json.loads(sys.argv[1])
-    pairs = [(user, target) for user in request["users"] for target in request["targets"]]
+def try_all(name: str, users: list[str], targets: list[dict[str, Any]]) -> dict[str, Any]:
+    """Each user to each target. What fails is a note where the target is not `required`."""
+    pairs = [(user, target) for user in users for target in targets]
     with ThreadPoolExecutor(max_workers=4) as pool:
         results = [result for result in pool.map(lambda pair: try_login(*pair), pairs) if result]
     lines: dict[bool, list[str]] = {True: [], False: []}
     for result in results:
         target = result["target"]
-        way = f"{result['user']}: {request['name']} -> {target['name']} ({result['where']} port {target['port']})"
+        way = f"{result['user']}: {name} -> {target['name']} ({result['where']} port {target['port']})"
         lines[target["required"]].append(f"{way}: {result['said']}")
-    print(json.dumps({"tried": len(pairs), "failures": lines[True], "notes": lines[False]}))
-
-
-if __name__ == "__main__":
-    main()
+    return {"tried": len(pairs), "failures": lines[True], "notes": lines[False]}
