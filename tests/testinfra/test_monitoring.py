@@ -194,17 +194,80 @@ echo 'deb [trusted=yes] file:/srv/grafana ./' > /etc/apt/sources.list.d/grafana.
 """
 
 
-def with_grafana() -> tuple[int, str]:
-    command = ["ansible-playbook", "-i", "inventories/lab", "molecule/monitoring/converge.yml", "--limit", "ctl"]
+def converge(*options: str, limit: str = "ctl") -> tuple[int, str]:
+    command = ["ansible-playbook", "-i", "inventories/lab", "molecule/monitoring/converge.yml", "--limit", limit]
     done = subprocess.run(
-        [*command, "-e", json.dumps({"monitoring_grafana": True})],
+        [*command, *options],
         cwd=PROJECT,
-        env={**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_FORCE_COLOR": "0"},
+        env={
+            **os.environ,
+            "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"),
+            "ANSIBLE_FORCE_COLOR": "0",
+        },
         capture_output=True,
         text=True,
         check=False,
     )
     return done.returncode, done.stdout + done.stderr
+
+
+def recap(out: str, host: str) -> dict[str, int]:
+    line = next(line for line in out.splitlines() if line.startswith(f"{host} ") and "ok=" in line)
+    return {key: int(value) for key, value in (word.split("=") for word in line.split(":", 1)[1].split())}
+
+
+def with_grafana() -> tuple[int, str]:
+    return converge("-e", json.dumps({"monitoring_grafana": True}))
+
+
+def test_a_run_without_anything_to_do_is_short() -> None:
+    status, out = converge(limit="ctl:n1:n2")
+    assert status == 0, out
+    for host in ("ctl", "n1", "n2"):
+        counts = recap(out, host)
+        assert counts["changed"] == 0, out
+        assert counts["ok"] + counts["skipped"] == 7, out
+
+
+def test_what_others_changed_is_mended_in_the_same_run(ctl: Any, n1: Any) -> None:
+    """Check mode says so first, and changes nothing."""
+    n1.check_output("echo >> /etc/systemd/system/gpuops-gpu-metrics.timer")
+    n1.check_output("systemctl disable --quiet prometheus-node-exporter; systemctl stop gpuops-gpu-metrics.timer")
+    n1.check_output("chmod 0700 /usr/local/lib/gpuops")
+    ctl.check_output("sed -i 's/9090/9091/' /etc/default/prometheus; rm /etc/prometheus/gpuops.rules.yml")
+    ctl.check_output("chmod 0644 /etc/prometheus/alertmanager.yml")
+    broken = ctl.check_output("cat /etc/default/prometheus")
+    status, out = converge("--check", limit="ctl:n1")
+    assert status == 0, out
+    assert recap(out, "n1")["changed"] > 0, out
+    assert recap(out, "ctl")["changed"] > 0, out
+    assert ctl.check_output("cat /etc/default/prometheus") == broken
+    assert not n1.service("gpuops-gpu-metrics.timer").is_running
+    status, out = converge(limit="ctl:n1")
+    assert status == 0, out
+    assert recap(out, "n1")["changed"] > 0 and recap(out, "ctl")["changed"] > 0
+    for unit in ("prometheus-node-exporter", "gpuops-gpu-metrics.timer"):
+        assert n1.service(unit).is_running and n1.service(unit).is_enabled
+    assert n1.check_output("systemctl show --value -p NeedDaemonReload gpuops-gpu-metrics.timer") == "no"
+    assert n1.file("/usr/local/lib/gpuops").mode == 0o755
+    assert ctl.socket("tcp://127.0.0.1:9090").is_listening
+    assert ctl.file("/etc/prometheus/alertmanager.yml").mode == 0o640
+    status, out = converge(limit="ctl:n1")
+    assert status == 0 and recap(out, "n1")["changed"] == recap(out, "ctl")["changed"] == 0, out
+
+
+def test_an_exporter_that_lacks_what_it_should_have_fails_the_run(n1: Any) -> None:
+    """The textfile of the GPUs gone, and nobody who writes it anew: verify waits, then says so."""
+    folder = "/run/systemd/system/gpuops-gpu-metrics.service.d"
+    n1.check_output("mkdir -p %s; printf '[Service]\nExecStart=\nExecStart=/bin/true\n' > %s/x.conf", folder, folder)
+    n1.check_output("systemctl daemon-reload; rm /var/lib/prometheus/node-exporter/gpuops.prom")
+    try:
+        status, out = converge(limit="n1")
+        assert status != 0
+        assert "the exporter on port 9100 has no gpuops_gpu_state" in out, out
+    finally:
+        n1.check_output("rm -r %s; systemctl daemon-reload", folder)
+        n1.check_output("systemctl start gpuops-gpu-metrics.service")
 
 
 def test_grafana_is_given_its_source_and_dashboard(ctl: Any) -> None:
