@@ -1,8 +1,17 @@
 # What is on this node: installed programs, compiler, MPI and NCCL. Reads only.
-# Arguments: prefix, CUDA_HOME, NCCL_HOME, MPI_HOME, the Python whose wheel of NCCL is taken.
+# Arguments: prefix, CUDA_HOME, NCCL_HOME, MPI_HOME, the Python whose wheel of NCCL is taken; packages, NAME or NAME=VERSION.
 LC_ALL=C
 export LC_ALL
 prefix=$1 cuda=$2 home=$3 mpi=$4 python=$5
+shift 5
+
+missing=''
+for package; do
+  case $package in *=*) wanted="installed ${package#*=}" ;; *) wanted=installed ;; esac
+  # shellcheck disable=SC2016 # for dpkg-query to fill in
+  dpkg-query --show --showformat='${db:Status-Status}\n${db:Status-Status} ${Version}\n' "${package%%=*}" 2>/dev/null |
+    grep -qxF "$wanted" || missing="$missing $package"
+done
 
 key='' digest=''
 if [ -r "$prefix/stamp" ]; then
@@ -49,6 +58,8 @@ if [ -f "${home:-/usr}/include/nccl.h" ]; then
 fi
 
 cat <<TEXT
+missing=${missing# }
+stamp=$(head -n 1 "$prefix/stamp" 2>/dev/null)
 key=$key
 digest=$digest
 machine=$(uname -m)

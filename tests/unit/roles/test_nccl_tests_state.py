@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -20,9 +21,10 @@ def prefix(root: Path, *files: str) -> Path:
     return root
 
 
-def state(mpi: str = "", nccl: str = "") -> dict[str, str]:
-    words = ["sh", str(STATE), "/nonexistent", "/nonexistent", nccl, mpi, ""]
-    lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+def state(*packages: str, mpi: str = "", nccl: str = "", path: Path | None = None) -> dict[str, str]:
+    words = ["sh", str(STATE), "/nonexistent", "/nonexistent", nccl, mpi, "", *packages]
+    environment = {**os.environ, "PATH": f"{path or '/nonexistent'}:{os.environ['PATH']}"}
+    lines = subprocess.run(words, capture_output=True, text=True, check=True, env=environment).stdout.splitlines()
     return dict((line.split("=", 1)[0], line.split("=", 1)[1]) for line in lines)
 
 
@@ -48,3 +50,20 @@ def test_a_source_tree_of_nccl_is_no_prefix(tmp_path: Path) -> None:
     prefix(tmp_path, "src/include/nccl.h", "build/include/nccl.h", "build/lib/libnccl.so.2")
     assert "include/nccl.h is missing" in state(nccl=str(tmp_path))["nccl_problem"]
     assert state(nccl=str(tmp_path / "build"))["nccl_problem"] == ""
+
+
+def test_packages_that_are_missing_or_of_another_version_are_named(tmp_path: Path) -> None:
+    """A stand-in for dpkg-query, which knows another architecture of each, and a rest of one."""
+    known = {"openmpi-bin": "installed 4.1.4-3", "make": "config-files 4.3-4", "libnccl2": "installed 2.27.7-1"}
+    cases = "\n".join(
+        f"{name}) printf '{said.split()[0]}\\n{said}\\nnot-installed\\nnot-installed 1\\n' ;;"
+        for name, said in known.items()
+    )
+    program = tmp_path / "dpkg-query"
+    program.write_text(f"#!/bin/sh\ncase $3 in\n{cases}\n*) exit 1 ;;\nesac\n")
+    program.chmod(0o755)
+    assert state("openmpi-bin", "libnccl2=2.27.7-1", path=tmp_path)["missing"] == ""
+    assert state("openmpi-bin", "make", "g++", "libnccl2=2.28.1-1", path=tmp_path)["missing"] == (
+        "make g++ libnccl2=2.28.1-1"
+    )
+    assert state(path=tmp_path)["missing"] == ""
