@@ -134,7 +134,8 @@ def play(*arguments: str, inventory: str = "inventories/lab") -> tuple[dict[str,
     """The scenario's converge.yml again. Returns the changes of each host (-1: failed) and what was printed."""
     tool = str(Path(sys.executable).parent / "ansible-playbook")
     argv = [tool, "-i", inventory, "molecule/ssh_trust/converge.yml", *arguments]
-    done = subprocess.run(argv, cwd=PROJECT, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "ANSIBLE_FORCE_COLOR": "0", "ANSIBLE_NOCOLOR": "1"}
+    done = subprocess.run(argv, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
     recap = re.findall(r"^(\S+)\s+: ok=\d+\s+changed=(\d+)\s+unreachable=0\s+failed=(\d+)", done.stdout, re.MULTILINE)
     return {host: int(changed) if failed == "0" else -1 for host, changed, failed in recap}, done.stdout + done.stderr
 
