@@ -119,5 +119,7 @@ def test_the_archive_installed_elsewhere_runs_the_site_and_changes_nothing(tmp_p
     assert not list(installed.glob("tests")) and not list(installed.glob("molecule")) and not list(installed.glob(".*"))
 
     said = call("ansible-playbook", "gpuops.cluster.site", "-i", str(PROJECT / "inventories/lab"))
-    recap = re.findall(r"^(\w+) +: ok=\d+ +changed=(\d+) ", said, flags=re.MULTILINE)
-    assert recap == [("ctl", "0"), ("n1", "0"), ("n2", "0")]
+    recap = re.findall(r"^(\w+) +: ok=(\d+) +changed=(\d+) .* skipped=(\d+)", said, flags=re.MULTILINE)
+    assert [(host, changed) for host, _ok, changed, _skipped in recap] == [("ctl", "0"), ("n1", "0"), ("n2", "0")]
+    # Each task costs the control node a process for each host, also where it is skipped: docs/architecture.md.
+    assert max(int(ok) + int(skipped) for _host, ok, _changed, skipped in recap) < 180, said[-2000:]
