@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.gpuops.cluster.plugins.module_utils import _job_leftovers as leftovers
 from ansible_collections.gpuops.cluster.plugins.module_utils import _node_program
 
-JOB = "4242000077"
+JOB = str(4_242_000_000 + os.getpid())  # whoever else runs this test here has other jobs
 
 
 @pytest.fixture
