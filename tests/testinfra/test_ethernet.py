@@ -118,3 +118,15 @@ def test_a_mismatch_names_both_hosts(n1: Any) -> None:
         n1.check_output("ip link set eth0 mtu 1500")
     assert "n2: packets of 1500 bytes do not pass from eth0 (MTU 1500) to n1 " in out
     assert "on eth0 (MTU 1400), small ones do" in out
+
+
+def test_settings_that_nobody_wants_any_more_leave_nothing_for_the_next_boot(n2: Any, tmp_path: Path) -> None:
+    book = tmp_path / "play.yml"
+    role = {"ansible.builtin.import_role": {"name": "gpuops.cluster.ethernet"}}
+    book.write_text(json.dumps([{"hosts": "n2", "gather_facts": False, "tasks": [role]}]))
+    kept = ["/etc/gpuops/ethernet.json", "/etc/udev/rules.d/90-gpuops-ethernet.rules"]
+    assert all(n2.file(path).exists for path in kept)
+    out = ansible("ansible-playbook", str(book))
+    assert "failed=0" in out, out
+    assert not any(n2.file(path).exists for path in kept)
+    assert "changed=0" in ansible("ansible-playbook", str(book))
