@@ -38,7 +38,7 @@ Host = Any
 
 def test_a_second_run_is_refused_and_other_hosts_are_free(start: Start, hosts: dict[str, Host]) -> None:
     first = start("--limit", "n1,n2", roles=("host_tuning",))
-    with first.held_at("host_tuning : Configure | Make the folder"):
+    with first.held_at("host_tuning : Validating arguments"):
         second = start(roles=("host_tuning",))
         assert second.end() != 0
         assert re.search(rf"n1, n2: \S+ on {os.uname().nodename} runs site.yml since", second.said), second.said
@@ -54,7 +54,7 @@ def test_a_second_run_is_refused_and_other_hosts_are_free(start: Start, hosts: d
 
 def test_a_run_of_another_control_node_counts_until_force(start: Start, hosts: dict[str, Host]) -> None:
     held = start("--limit", "n1", roles=("host_tuning",))
-    with held.held_at("host_tuning : Configure | Make the folder"):
+    with held.held_at("host_tuning : Validating arguments"):
         hosts["n1"].check_output("cp /run/gpuops-run.json /run/copy.json")
     assert held.end() == 0
     swap = r"""sed 's/"machine": "[^"]*"/"machine": "elsewhere"/; s/"user": "[^"]*"/"user": "alice"/' /run/copy.json"""
@@ -130,7 +130,7 @@ def test_ssh_to_one_node_is_cut(start: Start, heal: Start, hosts: dict[str, Host
     given: dict[str, Any] = {"roles": ("host_tuning",), "host_tuning_nofile": 1048560}
     run = start(**given)
     with contextlib.ExitStack() as stack:
-        with run.held_at("host_tuning : Configure | Make the folder"):
+        with run.held_at("host_tuning : Validating arguments"):
             stack.enter_context(cut(hosts["n2"]))
         assert run.end() == 4, run.said
     assert "[n2]: UNREACHABLE!" in run.said and run.recap["n2"][1] == 1, run.said
@@ -152,7 +152,7 @@ def test_a_node_reboots(start: Start, heal: Start, hosts: dict[str, Host]) -> No
     given: dict[str, Any] = {"roles": ("slurm",), "slurm_config_extra": {"MessageTimeout": 23}}
     run = start(**given)
     booted = "systemctl show -p UserspaceTimestampMonotonic --value"
-    with run.held_at("slurm : Munge | Put the key"):
+    with run.held_at("slurm : Main | Choose who speaks"):
         before = n2.check_output(booted)
         assert n2.file("/run/gpuops-run.json").exists
         anew(n2, "systemctl reboot")
@@ -175,7 +175,7 @@ def test_the_controller_s_disk_is_full(start: Start, heal: Start, hosts: dict[st
     before = ctl.check_output("cd /etc/slurm && sha256sum *.conf nodes.json")
     run = start(**given)
     with contextlib.ExitStack() as stack:
-        with run.held_at("slurm : Munge | Put the key"):
+        with run.held_at("slurm : Main | Choose who speaks"):
             stack.enter_context(full(ctl, "/etc/slurm"))
         assert run.end() != 0, run.said
         assert "No space left on device" in run.said and run.recap["ctl"][2] == 1, run.said
@@ -199,9 +199,9 @@ def test_etc_is_read_only(start: Start, heal: Start, hosts: dict[str, Host]) -> 
     given: dict[str, Any] = {"roles": ("host_tuning",), "host_tuning_nofile": 1048550}
     run = start("--limit", "n2", **given)
     with contextlib.ExitStack() as stack:
-        with run.held_at("host_tuning : Configure | Make the folder"):
+        with run.held_at("host_tuning : Validating arguments"):
             stack.enter_context(read_only(hosts["n2"], "/etc"))
         assert run.end() != 0, run.said
     assert run.recap["n2"][2] == 1, run.said
-    assert re.search("failed: \\[n2\\].*/etc/.*(not writable|Read-only file system)", run.failures), run.said
+    assert re.search("fatal: \\[n2\\].*/etc/.*(not writable|Read-only file system)", run.failures), run.said
     heal("--limit", "n2", **given)

@@ -39,7 +39,7 @@ def test_names_do_not_resolve_any_more(start: Start, heal: Start, hosts: dict[st
     before = {name: host.check_output(MAIN) for name, host in hosts.items()}
     run = start(**given)
     with contextlib.ExitStack() as stack:
-        with run.held_at("slurm : Munge | Put the key"):
+        with run.held_at("slurm : Main | Choose who speaks"):
             stack.enter_context(without_dns(n2))
         assert run.end() != 0, run.said
         assert n2.check_output(MAIN) != before["n2"] and n1.check_output(MAIN) not in (before["n1"], "0")
@@ -51,7 +51,7 @@ def test_names_do_not_resolve_any_more(start: Start, heal: Start, hosts: dict[st
 @pytest.mark.parametrize(
     ("daemons", "task", "said"),
     [
-        (("mariadb", "slurmdbd"), "slurm : Munge | Put the key", "mariadb.service: .*status=9/KILL"),
+        (("mariadb", "slurmdbd"), "slurm : Main | Choose who speaks", "mariadb.service: .*status=9/KILL"),
         (("slurmdbd",), "slurm : Controller | Ask for what the", "ctl:6819: Connection refused"),
         (("slurmctld",), "slurm : Controller | Ask for what the", "at ctl is DOWN"),
     ],
@@ -105,7 +105,7 @@ def test_slurmd_runs_out_of_memory(start: Start, heal: Start, n1: Host) -> None:
     given: dict[str, Any] = {"roles": ("slurm",), "slurm_config_extra": {"MessageTimeout": 26}}
     before = n1.check_output(MAIN)
     run = start(**given)
-    with run.held_at("slurm : Munge | Put the key"), no_memory_for(n1, before):
+    with run.held_at("slurm : Main | Choose who speaks"), no_memory_for(n1, before):
         # Each question takes a thread, and that a stack.
         assert until(lambda: n1.run("timeout 5 scontrol show slurmd").rc and n1.check_output(MAIN) != before, 60)
     assert run.end() == 0, run.said
